@@ -1,0 +1,443 @@
+"""RunConfig: frozen, validated, read by our own strict loader (preset < YAML < dotted overrides).
+
+Every field carries its documentation and bounds in its metadata, from which the configuration reference is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+import types as pytypes
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from spiral_lib.errors import ConfigError
+
+Scalar = int | float | str | bool
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] | None = None,
+) -> Any:
+    """Return a dataclass field with its documentation, inclusive bounds or allowed values."""
+    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Named:
+    """A module name with its parameters and share, used for games, rewards and benchmarks."""
+
+    name: str = setting("", "module name, or package.module:NAME")
+    weight: float = setting(1.0, "relative share (games) or factor (rewards)", low=0.0)
+    params: dict[str, Scalar] = field(default_factory=dict, metadata={"doc": "keyword arguments of the module"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelConfig:
+    """The policy's starting point and precision."""
+
+    source: str = setting("init:tiny", "init:tiny, smollm2, hf:<repo or folder>, registry:<name> or checkpoint:<folder>")
+    dtype: str = setting("float32", "weights and compute of engine and learner", choices=("float32", "bfloat16"))
+    context_tokens: int = setting(512, "window of the model, prompt and response together", low=16)
+    hidden: int = setting(64, "init:tiny only: hidden size", low=8)
+    layers: int = setting(3, "init:tiny only: decoder layers", low=1)
+    heads: int = setting(2, "init:tiny only: query heads (head size 32, one key-value head)", low=1)
+    mlp: int = setting(192, "init:tiny only: feed-forward size", low=8)
+    vocab: int = setting(448, "init:tiny only: tokenizer vocabulary at most", low=300)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptConfig:
+    """How a view becomes a prompt."""
+
+    style: str = setting("full", "full shows the game's rules, compact only its name", choices=("full", "compact"))
+    reasoning: str = setting("plain", "plain reasoning, or a <think> block before the answer", choices=("plain", "think"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColdStartConfig:
+    """Supervised start: format and legal play from scripted transcripts, with a gate of its own."""
+
+    steps: int = setting(300, "SFT steps; 0 uses the source as it is", low=0)
+    batch: int = setting(32, "turns in an SFT step", low=1)
+    lr: float = setting(3e-3, "peak learning rate of the SFT", low=0.0)
+    examples: int = setting(6000, "scripted turns generated per attempt", low=1)
+    bank_examples: int = setting(0, "short-answer bank items mixed in (own seeds, disjoint from the evaluated ones)", low=0)
+    skilled_share: float = setting(0.3, "share of scripted turns by a simple beginner's heuristic, the rest uniform", low=0.0, high=1.0)
+    min_legal: float = setting(0.97, "gate: share of legal turns in self-play", low=0.0, high=1.0)
+    min_gap: float = setting(0.1, "gate: how much play depends on private information (largest difference of an action's probability)", low=0.0, high=1.0)
+    gate_matches: int = setting(256, "matches played for the gate", low=1)
+    attempts: int = setting(3, "attempts with fresh seeds before the run stops", low=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutConfig:
+    """Self-play matches of one learner step."""
+
+    engine: str = setting("hf", "token generator: hf, vllm, openai, scripted or package.module:NAME")
+    matches: int = setting(128, "matches per learner step", low=1)
+    shards: int = setting(1, "rollout shards; the matches do not depend on it", low=1)
+    steps_per_iteration: int = setting(1, "rollout-update steps in one iteration; above 1 they run in one task", low=1)
+    concurrency: int = setting(128, "matches in play at once in a shard; the matches do not depend on it", low=1)
+    temperature: float = setting(1.0, "sampling temperature", low=0.01)
+    max_new_tokens: int = setting(48, "response tokens at most", low=1)
+    max_invalid_share: float = setting(0.95, "an iteration with more illegal turns than this stops the run", low=0.0, high=1.0)
+    max_bad_shards: float = setting(0.0, "share of quarantined shards the run tolerates", low=0.0, high=1.0)
+    max_void_share: float = setting(0.1, "share of matches lost to endpoint errors the run tolerates", low=0.0, high=1.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpponentConfig:
+    """Who sits opposite the learner, as shares of the matches, and what the pool keeps."""
+
+    self_play: float = setting(1.0, "share of matches in which both seats are the learner and both train", low=0.0)
+    pool: float = setting(0.0, "share against a pool snapshot (self-play while the pool is empty)", low=0.0)
+    random: float = setting(0.0, "share against uniformly random legal play", low=0.0)
+    optimal: float = setting(0.0, "share against the game's solver or strong scripted player", low=0.0)
+    capacity: int = setting(6, "snapshots kept", low=1)
+    keep_recent: int = setting(3, "newest snapshots always kept; the rest spreads over the run's history", low=1)
+    snapshot_every: int = setting(1, "iterations between snapshots", low=1)
+    max_new_tokens: int = setting(0, "response tokens of pool opponents; 0 means as the learner", low=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardConfig:
+    """From returns to rewards."""
+
+    forfeit: str = setting("zero_sum", "-1/+1 (zero_sum) or -1.5/+0.5 as upstream trains", choices=("zero_sum", "upstream"))
+    terms: tuple[Named, ...] = field(default=(), metadata={"doc": "shaping terms from spiral_lib/rewards, added to the outcome"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RaeConfig:
+    """Role-conditioned advantage estimation."""
+
+    baseline: str = setting("role", "role: per game and role; game: per game; none: raw reward", choices=("role", "game", "none"))
+    decay: float = setting(0.95, "EMA decay alpha", low=0.0, high=1.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LearnerConfig:
+    """The policy-gradient step."""
+
+    backend: str = setting("torch", "torch, or deepspeed on several processes", choices=("torch", "deepspeed"))
+    lr: float = setting(1e-6, "peak learning rate", low=0.0)
+    lr_final: float = setting(1.0, "learning rate at the end of the decay, as a share of the peak", low=0.0, high=1.0)
+    lr_decay_steps: int = setting(0, "learner steps of linear decay; 0 keeps the rate constant", low=0)
+    lr_warmup_steps: int = setting(0, "learner steps of linear warm-up", low=0)
+    beta1: float = setting(0.9, "AdamW", low=0.0, high=0.9999)
+    beta2: float = setting(0.95, "AdamW", low=0.0, high=0.99999)
+    weight_decay: float = setting(0.0, "AdamW, decoupled", low=0.0)
+    max_grad_norm: float = setting(1.0, "gradient norm clip", low=0.0)
+    epochs: int = setting(2, "passes over the turns of a step", low=1, high=4)
+    minibatch: int = setting(160, "turns per optimizer step; 0 means all", low=0)
+    pack_tokens: int = setting(2048, "tokens in a packed micro-batch; does not change the result", low=16)
+    chunk: int = setting(512, "response positions per chunk of vocabulary logits", low=1)
+    normalizer: int = setting(4096, "constant token divisor N of the loss (upstream: its 4096 response tokens)", low=1)
+    clip_low: float = setting(0.2, "PPO clip below 1", low=0.0, high=1.0)
+    clip_high: float = setting(0.2, "PPO clip above 1", low=0.0)
+    kl_coef: float = setting(0.0, "KL to the cold start in the loss", low=0.0)
+    kl_estimator: str = setting("k2", "estimator in the loss; k2's gradient is the reverse KL's", choices=("k1", "k2", "k3"))
+    entropy_coef: float = setting(0.0, "entropy bonus on response tokens", low=0.0)
+    recompute_logprobs: bool = setting(False, "compute old log-probs in the learner instead of taking the engine's")
+    tis_cap: float = setting(0.0, "truncated importance weight between engine and learner; 0 is off", low=0.0)
+    gamma: float = setting(1.0, "discount over a player's own turns", low=0.0, high=1.0)
+    mask_truncated: bool = setting(False, "give truncated turns no loss (they still count in the divisor)")
+    optimizer_state: str = setting("full", "carry AdamW moments between iterations, or restart them", choices=("full", "none"))
+    max_mismatch: float = setting(0.02, "k3 between engine and learner above which a step is refused", low=0.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvaluationConfig:
+    """What is measured outside self-play, and how often."""
+
+    every: int = setting(1, "iterations between evaluations", low=1)
+    matches: int = setting(100, "matches per game and opponent, played in seat-swapped pairs", low=2)
+    opponents: tuple[str, ...] = field(default=("random", "optimal", "cold_start"), metadata={"doc": "policies to play against: PolicyRefs and cold_start"})
+    exploitability_replies: int = setting(100, "sampled replies per information set", low=1)
+    exploitability_games: tuple[str, ...] = field(default=("kuhn_poker",), metadata={"doc": "games whose exact NashConv is computed"})
+    minimax_states: int = setting(200, "tic_tac_toe positions sampled for minimax agreement", low=1)
+    bank: bool = setting(True, "the embedded short-answer bank, through lm-eval")
+    bank_limit: int = setting(0, "bank items; 0 means all", low=0)
+    bank_max_new_tokens: int = setting(24, "response tokens at most on the bank", low=1)
+    benchmarks: tuple[str, ...] = field(default=(), metadata={"doc": "more lm-eval tasks by name"})
+    data_dir: str = setting("", "local folder with benchmark data; empty means the hub")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateConfig:
+    """When a candidate is accepted, held or rolled back."""
+
+    enabled: bool = setting(True, "false accepts every candidate, for ablations")
+    alpha: float = setting(0.05, "one-sided level of the paired tests", low=0.0, high=0.5)
+    max_bank_drop: float = setting(0.05, "bank accuracy below the champion's that may be tolerated", low=0.0, high=1.0)
+    max_exploitability_rise: float = setting(0.05, "exploitability above the champion's that may be tolerated", low=0.0)
+    patience: int = setting(2, "held iterations in a row before a clear loss rolls back", low=1)
+    min_length_share: float = setting(0.3, "collapse: median response length relative to the cold start", low=0.0, high=1.0)
+    max_empty_share: float = setting(0.9, "collapse: share of replies without reasoning", low=0.0, high=1.0)
+    max_invalid_share: float = setting(0.5, "collapse: share of illegal turns", low=0.0, high=1.0)
+    min_distinct_share: float = setting(0.3, "collapse: distinct 4-gram ratio relative to the cold start", low=0.0, high=1.0)
+    max_seat_share: float = setting(0.95, "collapse: share of decisive matches won by one seat", low=0.5, high=1.0)
+    min_grad_share: float = setting(0.01, "collapse: gradient norm relative to its running median", low=0.0, high=1.0)
+    on_collapse: str = setting("rollback", "what a collapse alarm does", choices=("hold", "rollback", "halt"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunConfig:
+    """Everything that determines a run's numbers; a YAML file has the same shape."""
+
+    preset: str = setting("tiny", "the preset this configuration started from")
+    seed: int = setting(0, "base of every derived seed", low=0)
+    iterations: int = setting(6, "iterations to reach; not part of the hash, so that a run can be extended", low=0)
+    threads: int = setting(1, "torch threads; recorded, since results depend on it in the last bits", low=1)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+    games: tuple[Named, ...] = field(default=(Named(name="kuhn_poker"),), metadata={"doc": "games played, with shares and parameters"})
+    cold_start: ColdStartConfig = field(default_factory=ColdStartConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    opponents: OpponentConfig = field(default_factory=OpponentConfig)
+    rewards: RewardConfig = field(default_factory=RewardConfig)
+    rae: RaeConfig = field(default_factory=RaeConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    gates: GateConfig = field(default_factory=GateConfig)
+
+    def __post_init__(self) -> None:
+        if not self.games:
+            raise ConfigError("'games' is empty; name at least one, for example games: [{name: kuhn_poker}]")
+        if not any(g.weight > 0 for g in self.games):
+            raise ConfigError("every weight in 'games' is 0; give at least one game a positive share")
+        o = self.opponents
+        if o.self_play + o.pool + o.random + o.optimal <= 0:
+            raise ConfigError("all shares in 'opponents' are 0; set at least one, for example opponents.self_play=1")
+        if self.rollout.max_new_tokens >= self.model.context_tokens:
+            raise ConfigError(
+                f"rollout.max_new_tokens={self.rollout.max_new_tokens} leaves no room for a prompt in "
+                f"model.context_tokens={self.model.context_tokens}; lower the first or raise the second"
+            )
+
+
+def resolve(*, preset: str, yaml_path: Path | None = None, overrides: str = "") -> RunConfig:
+    """Return the preset, changed by a YAML file and then by ``a.b=value`` overrides (blanks or commas between them).
+
+    Raises ConfigError naming the setting, the value and the nearest known name.
+    """
+    from spiral_lib import presets
+
+    config = presets.get(preset)
+    if yaml_path is not None:
+        config = update(config, _read_yaml(yaml_path))
+    return update(config, _nested(parse_overrides(overrides)))
+
+
+def update(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration with a nested mapping of changes applied, strictly."""
+    return typing.cast(RunConfig, _build(config, changes, ""))
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """Return plain dictionaries, lists and scalars."""
+    return typing.cast(dict[str, Any], _plain(config))
+
+
+def dump_yaml(config: RunConfig) -> str:
+    """Return the resolved configuration as YAML that ``resolve`` reads back to the same value."""
+    return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True, width=120)
+
+
+def from_text(text: str) -> RunConfig:
+    """Return the configuration that ``dump_yaml`` or ``to_json`` wrote."""
+    return update(RunConfig(), yaml.safe_load(text))
+
+
+def to_json(config: RunConfig) -> str:
+    """Return canonical JSON (sorted keys): the form passed between tasks and hashed."""
+    return json.dumps(to_dict(config), sort_keys=True, separators=(",", ":"))
+
+
+def config_hash(config: RunConfig) -> str:
+    """Return 16 hex digits over everything but ``iterations``: an extended run keeps its hash."""
+    content = to_dict(config)
+    del content["iterations"]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def parse_overrides(text: str) -> dict[str, Any]:
+    """Return dotted names and YAML values of ``"learner.lr=1e-6 rollout.shards=8"``."""
+    found: dict[str, Any] = {}
+    for part in _split(text):
+        name, equals, value = part.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"override '{part}' is not of the form section.setting=value, for example learner.lr=1e-6")
+        try:
+            found[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"override '{part}' has a value that is not YAML: {_one_line(error)}") from error
+    return found
+
+
+def _split(text: str) -> list[str]:
+    """Split at blanks and commas outside brackets and quotes."""
+    parts, depth, quote, start = [], 0, "", 0
+    for i, c in enumerate(text):
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "\"'":
+            quote = c
+        elif c in "[{(":
+            depth += 1
+        elif c in "]})":
+            depth -= 1
+        elif (c.isspace() or c == ",") and depth <= 0:
+            parts.append(text[start:i])
+            start = i + 1
+    return [p for p in [*parts, text[start:]] if p]
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        node = tree
+        *parents, last = name.split(".")
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise ConfigError(f"override '{name}' goes below '{parent}', which is given a value as well")
+        node[last] = value
+    return tree
+
+
+def _read_yaml(path: Path) -> Mapping[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read config '{path}': {_one_line(error)}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"config '{path}' is not valid YAML: {_one_line(error)}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"config '{path}' must be a mapping of sections, found {type(content).__name__}")
+    return content
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _build(current: Any, changes: Mapping[str, Any], path: str) -> Any:
+    known = {f.name: f for f in dataclasses.fields(current)}
+    hints = typing.get_type_hints(type(current))
+    values = {}
+    for key, value in changes.items():
+        name = f"{path}{key}"
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"Did you mean '{path}{near[0]}'? " if near else f"Known here: {', '.join(known)}. "
+            raise ConfigError(f"unknown setting '{name}'. {hint}See: spiral config --preset {'tiny'}")
+        here = getattr(current, key)
+        if dataclasses.is_dataclass(here):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"setting '{name}' is a section; give a mapping, not {value!r}")
+            values[key] = _build(here, value, f"{name}.")
+        else:
+            values[key] = _check(known[key], _convert(value, hints[key], name), name)
+    return dataclasses.replace(current, **values)
+
+
+def _check(f: Any, value: Any, name: str) -> Any:
+    low, high, choices = f.metadata.get("low"), f.metadata.get("high"), f.metadata.get("choices")
+    if choices and value not in choices:
+        raise ConfigError(f"setting '{name}' is {value!r}; it must be one of {', '.join(choices)}")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise ConfigError(f"setting '{name}' is {value}; it must be a finite number")
+        if (low is not None and value < low) or (high is not None and value > high):
+            bounds = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+            raise ConfigError(f"setting '{name}' is {value}; it must be {bounds}")
+    return value
+
+
+def _convert(value: Any, hint: Any, name: str) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        return _convert_tuple(value, args[0], name)
+    if origin is dict:
+        if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+            raise ConfigError(f"setting '{name}' must be a mapping of names to numbers or text, not {value!r}")
+        return {k: _convert(v, args[1], f"{name}.{k}") for k, v in value.items()}
+    if origin in (typing.Union, pytypes.UnionType):
+        if isinstance(value, Scalar):
+            return value
+        raise ConfigError(f"setting '{name}' must be a number, text or true/false, not {value!r}")
+    return _convert_scalar(value, hint, name)
+
+
+def _convert_tuple(value: Any, item: Any, name: str) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, list | tuple):
+        raise ConfigError(f"setting '{name}' must be a list, for example [{value}], not {value!r}")
+    if not dataclasses.is_dataclass(item):
+        return tuple(_convert(v, item, f"{name}[{i}]") for i, v in enumerate(value))
+    out = []
+    for i, v in enumerate(value):
+        entry = {"name": v} if isinstance(v, str) else v
+        if not isinstance(entry, Mapping) or not entry.get("name"):
+            raise ConfigError(f"setting '{name}[{i}]' must be a name or a mapping with 'name', not {v!r}")
+        out.append(_build(Named(), entry, f"{name}[{i}]."))
+    return tuple(out)
+
+
+def _convert_scalar(value: Any, hint: Any, name: str) -> Any:
+    if hint is float:
+        if isinstance(value, str):  # YAML 1.1 reads 1e-6 as text
+            try:
+                return float(value)
+            except ValueError:
+                pass
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    elif hint is int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    elif isinstance(value, hint):
+        return value
+    elif hint is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    kinds = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
+    raise ConfigError(f"setting '{name}' is {value!r}; it must be {kinds.get(hint, str(hint))}")
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return value
+
+
+def describe(section: type = RunConfig, prefix: str = "") -> list[tuple[str, str, str]]:
+    """Return (dotted name, default as YAML, documentation) of every setting, for the reference page."""
+    rows: list[tuple[str, str, str]] = []
+    hints = typing.get_type_hints(section)
+    for f in dataclasses.fields(section):
+        if dataclasses.is_dataclass(hints[f.name]):
+            rows += describe(hints[f.name], f"{prefix}{f.name}.")
+            continue
+        default = f.default if f.default is not MISSING else f.default_factory()  # type: ignore[misc]
+        rows.append((f"{prefix}{f.name}", json.dumps(_plain(default)), str(f.metadata.get("doc", ""))))
+    return rows
