@@ -1,0 +1,81 @@
+"""Games: rules and what players see, nothing about models. One module is one game, and its name is the registry."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import inspect
+from typing import Any, Final
+
+from spiral_lib import plugins
+from spiral_lib.errors import ConfigError
+from spiral_lib.types import Game, GameSpec
+
+_PACKAGE: Final = "spiral_lib.games"
+_NO_GAMES: Final = frozenset({"duel_dsl", "textarena"})  # a grammar, and an adapter that is chosen on purpose only
+
+
+def names() -> list[str]:
+    """Return the names of all games, sorted."""
+    return [name for name in plugins.names(_PACKAGE) if name not in _NO_GAMES]
+
+
+def make(name: str, *, seed: int, **params: Any) -> Game:
+    """Return a fresh match of a game, by module name or dotted path (``my_pkg.my_game:GAME``).
+
+    Equal name, seed and parameters give equal matches. Raises ConfigError for an unknown game or parameter.
+    """
+    game = _load(name)
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ConfigError(f"seed of {name} is {seed!r}; it must be an integer")
+    known = _parameters(name)
+    for param in params:
+        if known is not None and param not in known:
+            near = difflib.get_close_matches(param, known, n=1)
+            hint = f"Did you mean '{near[0]}'?" if near else f"Known: {', '.join(known) or 'none'}"
+            raise ConfigError(f"unknown parameter '{param}' of {name}. {hint}")
+    made: Game = game(seed=seed, **params)
+    return made
+
+
+def spec(name: str) -> GameSpec:
+    """Return what is constant about a game, for its default parameters (``make(...).spec`` holds for any)."""
+    module = importlib.import_module(_load(name).__module__)
+    found = getattr(module, "SPEC", None)
+    if not isinstance(found, GameSpec):
+        raise ConfigError(f"'{name}' does not define SPEC, a GameSpec (looked in {module.__name__})")
+    return found
+
+
+def whole(name: str, value: Any, *, low: int, high: int) -> int:
+    """Return a parameter that must be an integer in a range. Raises ConfigError otherwise."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ConfigError(f"{name} is {value!r}; it must be an integer from {low} to {high}")
+    return value
+
+
+def choice(name: str, value: Any, *, known: tuple[str, ...]) -> str:
+    """Return a parameter that must be one of a few words. Raises ConfigError otherwise."""
+    if value not in known:
+        raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(known)}")
+    return str(value)
+
+
+@functools.cache
+def _load(name: str) -> Any:
+    plain = not (":" in name or "." in name)
+    if plain and name not in (known := names()) and name != "textarena":
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"Did you mean '{near[0]}'? " if near else ""
+        raise ConfigError(f"unknown game '{name}'. {hint}Known: {', '.join(known)}; or give package.module:GAME")
+    return plugins.load(_PACKAGE, name, "GAME")
+
+
+@functools.cache
+def _parameters(name: str) -> tuple[str, ...] | None:
+    """Return the names of a game's parameters, or None where it takes any."""
+    found = inspect.signature(_load(name)).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in found):
+        return None
+    return tuple(p.name for p in found if p.name != "seed")
