@@ -78,6 +78,7 @@ def save(
         weights[f"{names[id(head)]}.weight"] = weights[f"{names[id(embedding)]}.weight"].detach().clone()
     with new_folder(out) as folder:
         tokenizer.save_pretrained(folder)
+        _drop_load_options(folder / "tokenizer_config.json")
         tokenizer_files = {name: sha256_file(folder / name) for name in list_files(folder)}
         with quiet():
             model.save_pretrained(folder, state_dict=weights)
@@ -99,7 +100,7 @@ def read_manifest(path: Path) -> CheckpointManifest:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(f"'{path}' is no checkpoint, {MANIFEST} is missing; write it with checkpoints.save") from None
+        raise CheckpointError(f"'{path}' is no checkpoint: {MANIFEST} is missing; write one with save") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read '{file}': {error}") from error
     try:
@@ -194,6 +195,14 @@ def quiet() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+def _drop_load_options(file: Path) -> None:
+    """Remove how the tokenizer happened to be loaded, which is saved with it and would change the checkpoint's id."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    for option in ("is_local", "local_files_only", "name_or_path", "trust_remote_code"):
+        content.pop(option, None)
+    file.write_text(json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _describe(folder: Path, **origin: Any) -> CheckpointManifest:

@@ -77,7 +77,7 @@ class Ledger:
     notes: Mapping[str, Note] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return JSON text with sorted keys: equal ledgers give equal text, and ``from_json`` gives back an equal one."""
+        """Return JSON text with sorted keys: equal ledgers give equal text, which ``from_json`` reads back exactly."""
         content = {"version": LEDGER_VERSION, **dataclasses.asdict(self)}
         return json.dumps(_encode(content), sort_keys=True, indent=1, allow_nan=False)
 
