@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from spiral_lib.errors import ConfigError
@@ -265,6 +266,40 @@ class MatchSpec:
     policies: tuple[str, str]
     trainable: tuple[bool, bool]
     params: tuple[tuple[str, int | float | str | bool], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """What was measured of one checkpoint outside self-play, in a form that two checkpoints can be compared item by item.
+
+    ``bank_correct`` holds one verdict per bank item. ``match_returns`` maps ``game/opponent`` to the checkpoint's return
+    in each match, None where the match is void; entries 2k and 2k+1 are one seat-swapped pair with the same seed.
+    """
+
+    metrics: Mapping[str, float]
+    bank_correct: tuple[bool, ...] = ()
+    match_returns: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    iteration: int = 0
+    checkpoint: str = ""
+
+    def to_json(self) -> str:
+        """Return canonical JSON that ``from_json`` reads back to an equal value; nan and infinity are refused."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Evaluation:
+        """Return the evaluation that ``to_json`` wrote."""
+        content = json.loads(text)
+        return cls(
+            metrics={name: float(value) for name, value in content["metrics"].items()},
+            bank_correct=tuple(bool(value) for value in content["bank_correct"]),
+            match_returns={
+                name: tuple(None if value is None else float(value) for value in values)
+                for name, values in content["match_returns"].items()
+            },
+            iteration=int(content["iteration"]),
+            checkpoint=str(content["checkpoint"]),
+        )
 
 
 def zero_sum(first: float) -> Returns:
