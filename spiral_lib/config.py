@@ -49,7 +49,9 @@ class Named:
 class ModelConfig:
     """The policy's starting point and precision."""
 
-    source: str = setting("init:tiny", "init:tiny, smollm2, hf:<repo or folder>, registry:<name> or checkpoint:<folder>")
+    source: str = setting(
+        "init:tiny", "init:tiny, smollm2, hf:<repo or folder>, registry:<name> or checkpoint:<folder>"
+    )
     dtype: str = setting("float32", "weights and compute of engine and learner", choices=("float32", "bfloat16"))
     context_tokens: int = setting(512, "window of the model, prompt and response together", low=16)
     hidden: int = setting(64, "init:tiny only: hidden size", low=8)
@@ -64,7 +66,9 @@ class PromptConfig:
     """How a view becomes a prompt."""
 
     style: str = setting("full", "full shows the game's rules, compact only its name", choices=("full", "compact"))
-    reasoning: str = setting("plain", "plain reasoning, or a <think> block before the answer", choices=("plain", "think"))
+    reasoning: str = setting(
+        "plain", "plain reasoning, or a <think> block before the answer", choices=("plain", "think")
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,10 +79,19 @@ class ColdStartConfig:
     batch: int = setting(32, "turns in an SFT step", low=1)
     lr: float = setting(3e-3, "peak learning rate of the SFT", low=0.0)
     examples: int = setting(6000, "scripted turns generated per attempt", low=1)
-    bank_examples: int = setting(0, "short-answer bank items mixed in (own seeds, disjoint from the evaluated ones)", low=0)
-    skilled_share: float = setting(0.3, "share of scripted turns by a simple beginner's heuristic, the rest uniform", low=0.0, high=1.0)
+    bank_examples: int = setting(
+        0, "short-answer bank items mixed in (own seeds, disjoint from the evaluated ones)", low=0
+    )
+    skilled_share: float = setting(
+        0.3, "share of scripted turns by a simple beginner's heuristic, the rest uniform", low=0.0, high=1.0
+    )
     min_legal: float = setting(0.97, "gate: share of legal turns in self-play", low=0.0, high=1.0)
-    min_gap: float = setting(0.1, "gate: how much play depends on private information (largest difference of an action's probability)", low=0.0, high=1.0)
+    min_gap: float = setting(
+        0.1,
+        "gate: how much play depends on private information (largest difference of an action's probability)",
+        low=0.0,
+        high=1.0,
+    )
     gate_matches: int = setting(256, "matches played for the gate", low=1)
     attempts: int = setting(3, "attempts with fresh seeds before the run stops", low=1)
 
@@ -94,9 +107,13 @@ class RolloutConfig:
     concurrency: int = setting(128, "matches in play at once in a shard; the matches do not depend on it", low=1)
     temperature: float = setting(1.0, "sampling temperature", low=0.01)
     max_new_tokens: int = setting(48, "response tokens at most", low=1)
-    max_invalid_share: float = setting(0.95, "an iteration with more illegal turns than this stops the run", low=0.0, high=1.0)
+    max_invalid_share: float = setting(
+        0.95, "an iteration with more illegal turns than this stops the run", low=0.0, high=1.0
+    )
     max_bad_shards: float = setting(0.0, "share of quarantined shards the run tolerates", low=0.0, high=1.0)
-    max_void_share: float = setting(0.1, "share of matches lost to endpoint errors the run tolerates", low=0.0, high=1.0)
+    max_void_share: float = setting(
+        0.1, "share of matches lost to endpoint errors the run tolerates", low=0.0, high=1.0
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,15 +134,21 @@ class OpponentConfig:
 class RewardConfig:
     """From returns to rewards."""
 
-    forfeit: str = setting("zero_sum", "-1/+1 (zero_sum) or -1.5/+0.5 as upstream trains", choices=("zero_sum", "upstream"))
-    terms: tuple[Named, ...] = field(default=(), metadata={"doc": "shaping terms from spiral_lib/rewards, added to the outcome"})
+    forfeit: str = setting(
+        "zero_sum", "-1/+1 (zero_sum) or -1.5/+0.5 as upstream trains", choices=("zero_sum", "upstream")
+    )
+    terms: tuple[Named, ...] = field(
+        default=(), metadata={"doc": "shaping terms from spiral_lib/rewards, added to the outcome"}
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RaeConfig:
     """Role-conditioned advantage estimation."""
 
-    baseline: str = setting("role", "role: per game and role; game: per game; none: raw reward", choices=("role", "game", "none"))
+    baseline: str = setting(
+        "role", "role: per game and role; game: per game; none: raw reward", choices=("role", "game", "none")
+    )
     decay: float = setting(0.95, "EMA decay alpha", low=0.0, high=1.0)
 
 
@@ -150,13 +173,17 @@ class LearnerConfig:
     clip_low: float = setting(0.2, "PPO clip below 1", low=0.0, high=1.0)
     clip_high: float = setting(0.2, "PPO clip above 1", low=0.0)
     kl_coef: float = setting(0.0, "KL to the cold start in the loss", low=0.0)
-    kl_estimator: str = setting("k2", "estimator in the loss; k2's gradient is the reverse KL's", choices=("k1", "k2", "k3"))
+    kl_estimator: str = setting(
+        "k2", "estimator in the loss; k2's gradient is the reverse KL's", choices=("k1", "k2", "k3")
+    )
     entropy_coef: float = setting(0.0, "entropy bonus on response tokens", low=0.0)
     recompute_logprobs: bool = setting(False, "compute old log-probs in the learner instead of taking the engine's")
     tis_cap: float = setting(0.0, "truncated importance weight between engine and learner; 0 is off", low=0.0)
     gamma: float = setting(1.0, "discount over a player's own turns", low=0.0, high=1.0)
     mask_truncated: bool = setting(False, "give truncated turns no loss (they still count in the divisor)")
-    optimizer_state: str = setting("full", "carry AdamW moments between iterations, or restart them", choices=("full", "none"))
+    optimizer_state: str = setting(
+        "full", "carry AdamW moments between iterations, or restart them", choices=("full", "none")
+    )
     max_mismatch: float = setting(0.02, "k3 between engine and learner above which a step is refused", low=0.0)
 
 
@@ -166,9 +193,14 @@ class EvaluationConfig:
 
     every: int = setting(1, "iterations between evaluations", low=1)
     matches: int = setting(100, "matches per game and opponent, played in seat-swapped pairs", low=2)
-    opponents: tuple[str, ...] = field(default=("random", "optimal", "cold_start"), metadata={"doc": "policies to play against: PolicyRefs and cold_start"})
+    opponents: tuple[str, ...] = field(
+        default=("random", "optimal", "cold_start"),
+        metadata={"doc": "policies to play against: PolicyRefs and cold_start"},
+    )
     exploitability_replies: int = setting(100, "sampled replies per information set", low=1)
-    exploitability_games: tuple[str, ...] = field(default=("kuhn_poker",), metadata={"doc": "games whose exact NashConv is computed"})
+    exploitability_games: tuple[str, ...] = field(
+        default=("kuhn_poker",), metadata={"doc": "games whose exact NashConv is computed"}
+    )
     minimax_states: int = setting(200, "tic_tac_toe positions sampled for minimax agreement", low=1)
     bank: bool = setting(True, "the embedded short-answer bank, through lm-eval")
     bank_limit: int = setting(0, "bank items; 0 means all", low=0)
@@ -186,10 +218,14 @@ class GateConfig:
     max_bank_drop: float = setting(0.05, "bank accuracy below the champion's that may be tolerated", low=0.0, high=1.0)
     max_exploitability_rise: float = setting(0.05, "exploitability above the champion's that may be tolerated", low=0.0)
     patience: int = setting(2, "held iterations in a row before a clear loss rolls back", low=1)
-    min_length_share: float = setting(0.3, "collapse: median response length relative to the cold start", low=0.0, high=1.0)
+    min_length_share: float = setting(
+        0.3, "collapse: median response length relative to the cold start", low=0.0, high=1.0
+    )
     max_empty_share: float = setting(0.9, "collapse: share of replies without reasoning", low=0.0, high=1.0)
     max_invalid_share: float = setting(0.5, "collapse: share of illegal turns", low=0.0, high=1.0)
-    min_distinct_share: float = setting(0.3, "collapse: distinct 4-gram ratio relative to the cold start", low=0.0, high=1.0)
+    min_distinct_share: float = setting(
+        0.3, "collapse: distinct 4-gram ratio relative to the cold start", low=0.0, high=1.0
+    )
     max_seat_share: float = setting(0.95, "collapse: share of decisive matches won by one seat", low=0.5, high=1.0)
     min_grad_share: float = setting(0.01, "collapse: gradient norm relative to its running median", low=0.0, high=1.0)
     on_collapse: str = setting("rollback", "what a collapse alarm does", choices=("hold", "rollback", "halt"))
@@ -205,7 +241,9 @@ class RunConfig:
     threads: int = setting(1, "torch threads; recorded, since results depend on it in the last bits", low=1)
     model: ModelConfig = field(default_factory=ModelConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
-    games: tuple[Named, ...] = field(default=(Named(name="kuhn_poker"),), metadata={"doc": "games played, with shares and parameters"})
+    games: tuple[Named, ...] = field(
+        default=(Named(name="kuhn_poker"),), metadata={"doc": "games played, with shares and parameters"}
+    )
     cold_start: ColdStartConfig = field(default_factory=ColdStartConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     opponents: OpponentConfig = field(default_factory=OpponentConfig)
@@ -281,7 +319,9 @@ def parse_overrides(text: str) -> dict[str, Any]:
     for part in _split(text):
         name, equals, value = part.partition("=")
         if not equals or not name:
-            raise ConfigError(f"override '{part}' is not of the form section.setting=value, for example learner.lr=1e-6")
+            raise ConfigError(
+                f"override '{part}' is not of the form section.setting=value, for example learner.lr=1e-6"
+            )
         try:
             found[name] = yaml.safe_load(value)
         except yaml.YAMLError as error:
@@ -347,7 +387,7 @@ def _build(current: Any, changes: Mapping[str, Any], path: str) -> Any:
         if key not in known:
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"Did you mean '{path}{near[0]}'? " if near else f"Known here: {', '.join(known)}. "
-            raise ConfigError(f"unknown setting '{name}'. {hint}See: spiral config --preset {'tiny'}")
+            raise ConfigError(f"unknown setting '{name}'. {hint}See: spiral config --preset tiny")
         here = getattr(current, key)
         if dataclasses.is_dataclass(here):
             if not isinstance(value, Mapping):

@@ -31,7 +31,9 @@ def load(package: str, name: str, symbol: str) -> Any:
         kind = package.rsplit(".", 1)[-1]
         nearest = difflib.get_close_matches(name, known, n=1)
         hint = f"Did you mean '{nearest[0]}'? " if nearest else ""
-        raise ConfigError(f"unknown name '{name}' in {kind}. {hint}Known: {', '.join(known)}; or give package.module:NAME")
+        raise ConfigError(
+            f"unknown name '{name}' in {kind}. {hint}Known: {', '.join(known)}; or give package.module:NAME"
+        )
     return _symbol(importlib.import_module(f"{package}.{name}"), symbol, name)
 
 

@@ -55,7 +55,9 @@ def smoke() -> RunConfig:
         preset="smoke",
         iterations=2,
         threads=1,
-        cold_start=replace(base.cold_start, steps=60, examples=800, bank_examples=200, min_legal=0.0, min_gap=0.0, gate_matches=16),
+        cold_start=replace(
+            base.cold_start, steps=60, examples=800, bank_examples=200, min_legal=0.0, min_gap=0.0, gate_matches=16
+        ),
         rollout=replace(base.rollout, matches=16, steps_per_iteration=2),
         evaluation=EvaluationConfig(matches=8, exploitability_replies=4, bank_limit=20),
         gates=GateConfig(on_collapse="hold"),
@@ -86,7 +88,15 @@ def smollm2() -> RunConfig:
         model=ModelConfig(source="smollm2", context_tokens=1024),
         prompt=PromptConfig(style="compact"),
         cold_start=ColdStartConfig(
-            steps=40, batch=8, lr=1e-4, examples=400, bank_examples=80, min_legal=0.5, min_gap=0.0, gate_matches=8, attempts=1
+            steps=40,
+            batch=8,
+            lr=1e-4,
+            examples=400,
+            bank_examples=80,
+            min_legal=0.5,
+            min_gap=0.0,
+            gate_matches=8,
+            attempts=1,
         ),
         rollout=RolloutConfig(matches=16, steps_per_iteration=1, concurrency=32, max_new_tokens=48),
         learner=LearnerConfig(lr=1e-5, minibatch=0, epochs=1, normalizer=48, pack_tokens=1024),
@@ -122,7 +132,9 @@ def names() -> list[str]:
     """Return the preset names in the order they stand here."""
     module = sys.modules[__name__]
     return [
-        n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == __name__ and n not in ("names", "get")
+        n
+        for n, f in vars(module).items()
+        if inspect.isfunction(f) and f.__module__ == __name__ and n not in ("names", "get")
     ]
 
 
