@@ -254,6 +254,7 @@ class Episode:
     returns: Returns
     end_reason: EndReason
     forfeited_by: int | None = None
+    params: tuple[tuple[str, int | float | str | bool], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
