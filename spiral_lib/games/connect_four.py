@@ -1,0 +1,108 @@
+"""Connect Four with OpenSpiel's rules and action order: player 0 is X and moves first; no chance, nothing hidden.
+
+``info_state`` is the board, top row first, and the mark to move; equal positions have equal keys.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from spiral_lib.errors import IllegalAction
+from spiral_lib.types import GameSpec, Returns, View, zero_sum
+
+_ROWS: Final = 6
+_COLUMNS: Final = 7
+# One bit a cell, seven bits a column: the seventh stays 0, so that a line cannot run over the edge of the board.
+_STRIDE: Final = _ROWS + 1
+_LINES: Final = (1, _STRIDE, _STRIDE - 1, _STRIDE + 1)
+_ACTIONS: Final = tuple(f"[{column}]" for column in range(_COLUMNS))
+_COLUMN_OF: Final = {action: column for column, action in enumerate(_ACTIONS)}
+
+SPEC: Final = GameSpec(
+    name="connect_four",
+    title="Connect Four",
+    roles=("player 0", "player 1"),
+    max_turns=_ROWS * _COLUMNS,
+    rules=(
+        "The board has 6 rows and 7 columns, numbered 0 to 6 from left to right. "
+        "Player 0 plays X and moves first, player 1 plays O. "
+        "In turn, each player drops one piece into a column that is not full; it falls to the lowest empty cell. "
+        "The first player with four pieces in a line (across, up or diagonal) wins. "
+        "A full board without such a line is a draw."
+    ),
+    action_format="[column], for example [3]",
+    has_private_information=False,
+    openspiel="connect_four",
+)
+
+
+class GAME:
+    """One match; the seed is taken for uniformity and changes nothing."""
+
+    spec = SPEC
+
+    def __init__(self, *, seed: int) -> None:
+        del seed
+        self._pieces = [0, 0]
+        self._heights = [0] * _COLUMNS
+        self._lines = ["." * _COLUMNS] * _ROWS  # from the bottom up
+        self._num_moves = 0
+        self._winner: int | None = None
+
+    @property
+    def current_player(self) -> int | None:
+        """Seat to move, or None when the match is over."""
+        if self._winner is not None or self._num_moves == _ROWS * _COLUMNS:
+            return None
+        return self._num_moves % 2
+
+    def view(self, player: int) -> View:
+        """Return what a player sees: the whole board."""
+        to_move = self.current_player
+        legal: tuple[str, ...] = ()
+        if player == to_move:
+            legal = tuple(a for a, height in zip(_ACTIONS, self._heights, strict=True) if height < _ROWS)
+        lines = self._lines[::-1]
+        over = " The match is over." if to_move is None else ""
+        rows = "\n".join(" ".join(line) for line in lines)
+        return View(
+            game=SPEC.name,
+            role=SPEC.roles[player],
+            player=player,
+            rules=SPEC.rules,
+            action_format=SPEC.action_format,
+            observation=f"You are {'XO'[player]}.{over} Board, with the column numbers below:\n{rows}\n0 1 2 3 4 5 6",
+            legal_actions=legal,
+            info_state=f"{'/'.join(lines)} {'-' if to_move is None else 'XO'[to_move]}",
+        )
+
+    def apply(self, action: str) -> None:
+        """Drop a piece of the player to move. Raises IllegalAction for an unknown or full column."""
+        player = self.current_player
+        column = _COLUMN_OF.get(action)
+        if player is None:
+            raise IllegalAction("the match is over")
+        if column is None or self._heights[column] == _ROWS:
+            raise IllegalAction(f"{action[:20]!r} is not a column with a free cell")
+        row = self._heights[column]
+        self._heights[column] += 1
+        line = self._lines[row]
+        self._lines[row] = f"{line[:column]}{'XO'[player]}{line[column + 1 :]}"
+        self._pieces[player] |= 1 << (column * _STRIDE + row)
+        self._num_moves += 1
+        if _has_four(self._pieces[player]):
+            self._winner = player
+
+    def returns(self) -> Returns:
+        """Return +1/-1 for a line of four, zeros for a draw."""
+        if self.current_player is not None:
+            raise ValueError("the match is not over")
+        return zero_sum(0.0 if self._winner is None else 1.0 - 2.0 * self._winner)
+
+
+def _has_four(pieces: int) -> bool:
+    for shift in _LINES:
+        pairs = pieces & (pieces >> shift)
+        if pairs & (pairs >> 2 * shift):
+            return True
+    return False
