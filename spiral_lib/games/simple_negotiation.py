@@ -1,0 +1,307 @@
+"""Two players trade wood and gold; whoever gains more, each counting in the own private values, wins.
+
+Player 0 and player 1 prefer different goods, so trades exist that both gain from, and the terms decide who gains more.
+The result of all trades together is the change of player 0's goods, weighted by the *sum* of both players' values of
+each good. Upstream's values (5, 15 and 15, 5) have equal sums: every trade of n for n is a draw, and refusing anything
+else is perfect play. Here the sums always differ, so a trade of n for n has a winner: the player with the wider spread
+between the two values. Nobody sees the other's values; how much to ask for one unit has to be judged from the own
+spread and from the other's offers. Refusing every trade is still a draw, as it must be where trades are voluntary.
+
+Every turn is one action: an offer, an answer, or chat. An offer stands for the other's next turn only, and the last
+turn takes none, so every offer can be answered. Chat reaches the other player as quoted text, and nothing is read from
+it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from spiral_lib import answers
+from spiral_lib.errors import ConfigError, IllegalAction
+from spiral_lib.games import whole
+from spiral_lib.seeds import seed_for
+from spiral_lib.types import GameSpec, Returns, View, zero_sum
+from spiral_lib.untrusted import quote
+
+_NAME: Final = "simple_negotiation"
+GOODS: Final = ("Wood", "Gold")
+_STOCK: Final = 10
+# Ranges of a player's value of the less and of the more valued good.
+_LOW: Final = (1, 6)
+_HIGH: Final = (8, 15)
+Goods = tuple[int, int]
+"""Units of wood and of gold."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Action:
+    """A parsed turn: ``kind`` is offer, accept, deny or say; an offer gives own goods and takes the other's."""
+
+    kind: str
+    give: dict[str, int]
+    take: dict[str, int]
+    text: str = ""
+
+
+@functools.cache
+def _spec(turns: int) -> GameSpec:
+    return GameSpec(
+        name=_NAME,
+        title="Simple negotiation",
+        roles=("player 0", "player 1"),
+        max_turns=turns,
+        rules=(
+            "Two players trade Wood and Gold. A unit has one value for you and another for the opponent; you see only "
+            "your own values. One player values Wood more (8 to 15) than Gold (1 to 6), the other the reverse. On "
+            "your turn make one offer, accept or deny the opponent's last offer, or say something. An offer ends with "
+            "the opponent's next turn. No offers on the last turn. Your gain is the change of the value of your goods. "
+            "After the last turn the player with the higher gain wins."
+        ),
+        action_format="[Offer: 2 Wood -> 3 Gold] gives 2 Wood for 3 Gold; [Accept]; [Deny]; [Say: text]",
+        has_private_information=True,
+    )
+
+
+SPEC: Final = _spec(8)
+
+
+class GAME:
+    """One match of ``turns`` turns, half of them for each player.
+
+    ``info_state`` reads ``turn/turns own W,G other W,G values W,G gain n pending W,G>W,G (or -) then the past turns``,
+    goods from the player's side; past chat stands in it as a short hash.
+    """
+
+    def __init__(self, *, seed: int, turns: int = 8) -> None:
+        if whole(f"turns of {_NAME}", turns, low=2, high=100) % 2:
+            raise ConfigError(f"turns of {_NAME} is {turns}; it must be even, so that both players have as many")
+        self.spec = _spec(turns)
+        self._seed, self._turns, self._turn = seed, turns, 0
+        self._values = _draw_values(seed)
+        self._goods: tuple[Goods, Goods] = ((_STOCK, _STOCK), (_STOCK, _STOCK))
+        self._pending: tuple[Goods, Goods] | None = None  # what the offering player gives and takes
+        self._last = ""  # what the last turn was, for the player who did not make it
+        self._past: tuple[str, ...] = ()
+
+    @property
+    def current_player(self) -> int | None:
+        """Seat to move, or None when the match is over."""
+        return None if self._turn == self._turns else self._turn % 2
+
+    def view(self, player: int) -> View:
+        """Return what a player sees: both holdings, the own values, the standing offer and the last words."""
+        mine = player == self.current_player
+        return View(
+            game=_NAME,
+            role=self.spec.roles[player],
+            player=player,
+            rules=self.spec.rules,
+            action_format=self.spec.action_format,
+            observation=self._observation(player),
+            legal_actions=None,
+            info_state=self._info_state(player),
+            sample_actions=self._samples() if mine else (),
+        )
+
+    def apply(self, action: str) -> None:
+        """Play one action of the player to move, read by the same grammar as ``parse_action``."""
+        player = self.current_player
+        if player is None:
+            raise IllegalAction("the match is over")
+        mine, theirs = self._goods[player], self._goods[1 - player]
+        pending_from = None if self._pending is None else 1 - player
+        parsed = _parse(action, _named(mine), me=player, pending_offer_from=pending_from)
+        accepted, pending, last, mark = None, None, "", parsed.kind
+        if parsed.kind == "offer":
+            if self._turn == self._turns - 1:
+                raise IllegalAction("no offers on the last turn")
+            give, take = _units(parsed.give), _units(parsed.take)
+            if take[0] > theirs[0] or take[1] > theirs[1]:
+                raise IllegalAction("the offer asks for more than the other player owns", reason="insufficient")
+            pending, mark = (give, take), f"{_pair(give)}>{_pair(take)}"
+        elif parsed.kind == "accept":
+            accepted, last = self._pending, "Opponent accepted your offer."
+        elif parsed.kind == "deny":
+            last = "Opponent denied your offer."
+        else:
+            words = quote(parsed.text)
+            last = f"Opponent said: {words}"
+            mark = f"say:{hashlib.blake2b(words.encode(), digest_size=6).hexdigest()}"
+        if accepted:
+            given, taken = accepted
+            after = (_add(mine, given, taken), _add(theirs, taken, given))
+            self._goods = after if player == 0 else (after[1], after[0])
+        self._pending, self._last = pending, last
+        self._past = (*self._past, mark)
+        self._turn += 1
+
+    def returns(self) -> Returns:
+        """Return 1 for the higher gain and -1 for the lower, or 0 for both. Raises ValueError while the match is on."""
+        if self._turn < self._turns:
+            raise ValueError("the match is not over")
+        ahead = self._gain(0) - self._gain(1)
+        return zero_sum(float((ahead > 0) - (ahead < 0)))
+
+    def _gain(self, player: int) -> int:
+        (wood, gold), (wood_value, gold_value) = self._goods[player], self._values[player]
+        return (wood - _STOCK) * wood_value + (gold - _STOCK) * gold_value
+
+    def _observation(self, player: int) -> str:
+        (wood, gold), (other_wood, other_gold) = self._goods[player], self._goods[1 - player]
+        wood_value, gold_value = self._values[player]
+        over, to_move = self._turn == self._turns, player == self._turn % 2
+        turn = "The match is over." if over else f"Turn {self._turn + 1} of {self._turns}."
+        lines = [
+            f"{turn} You own {wood} Wood, {gold} Gold. Opponent owns {other_wood} Wood, {other_gold} Gold.",
+            f"Your values: Wood {wood_value}, Gold {gold_value}. Your gain: {self._gain(player)}.",
+        ]
+        if self._pending:
+            give, take = self._pending
+            if to_move:
+                lines.append(f"Opponent offers {_told(give)} for your {_told(take)}.")
+            else:
+                lines.append(f"You offer {_told(give)} for {_told(take)}.")
+        elif self._last and to_move:
+            lines.append(self._last)
+        return "\n".join(lines)
+
+    def _info_state(self, player: int) -> str:
+        pending = ">".join(map(_pair, self._pending)) if self._pending else "-"
+        return (
+            f"{self._turn}/{self._turns} own {_pair(self._goods[player])} other {_pair(self._goods[1 - player])} "
+            f"values {_pair(self._values[player])} gain {self._gain(player)} pending {pending} "
+            f"then {' '.join(self._past)}"
+        )
+
+    def _samples(self) -> tuple[str, ...]:
+        """Return some legal actions: the answers, if there is an offer, three offers of every size, and one chat."""
+        player = self._turn % 2
+        found = ["[Accept]", "[Deny]"] if self._pending else []
+        if self._turn < self._turns - 1:
+            bits = seed_for(self._seed, _NAME, "offers", self._turn)
+            for _ in range(3):
+                good, bits = bits & 1, bits >> 1
+                own, other = self._goods[player][good], self._goods[1 - player][1 - good]
+                if own and other:
+                    give, take = 1 + (bits & 255) % own, 1 + (bits >> 8 & 255) % other
+                    found.append(f"[Offer: {give} {GOODS[good]} -> {take} {GOODS[1 - good]}]")
+                bits >>= 16
+        return (*found, "[Say: Make me a better offer.]")
+
+
+def parse_action(text: str, *, resources: dict[str, int], me: int = 0, pending_offer_from: int | None = None) -> Action:
+    r"""Return the action in a response's last ``\boxed``, or in the box's text form ``[Offer: 3 Wood -> 2 Gold]``.
+
+    ``resources`` are the goods that player ``me`` owns. Letter case and blanks are free; there must be exactly one
+    action; quantities are ASCII integers from 1 without leading zeros, summed for each good before they are compared
+    with what is owned; whether the other owns what is asked for is the game's to check. Chat is free text.
+    Raises IllegalAction with ``reason`` bad_quantity, insufficient, non_ascii, unknown_resource, bad_format,
+    several_actions, no_pending_offer, own_offer or no_box.
+    """
+    content = answers.last_box(text).content
+    if content is None:
+        raise IllegalAction("no answer in a box", reason="no_box")
+    return _parse(f"[{answers.unwrap(content)}]", resources, me=me, pending_offer_from=pending_offer_from)
+
+
+_QUANTITY: Final = re.compile(r"[1-9][0-9]*\Z", re.ASCII)
+_MAX_DIGITS: Final = 9  # longer numbers exceed any stock, and int() refuses very long ones
+
+
+def _parse(action: str, resources: Mapping[str, int], *, me: int, pending_offer_from: int | None) -> Action:
+    kind, body = _split(action.strip())
+    if kind == "say":
+        return Action(kind=kind, give={}, take={}, text=body.strip())
+    if kind == "offer":
+        sides = body.split("->")
+        if len(sides) != 2:
+            raise IllegalAction("an offer has one arrow: [Offer: 2 Wood -> 3 Gold]", reason="bad_format")
+        give, take = _read_side(sides[0], resources), _read_side(sides[1], resources)
+        for name, units in give.items():
+            if units > resources[name]:
+                raise IllegalAction(f"the offer gives more {name} than is owned", reason="insufficient")
+        return Action(kind=kind, give=give, take=take)
+    if pending_offer_from is None:
+        raise IllegalAction("there is no offer to answer", reason="no_pending_offer")
+    if pending_offer_from == me:
+        raise IllegalAction("a player cannot answer the own offer", reason="own_offer")
+    return Action(kind=kind, give={}, take={})
+
+
+def _split(action: str) -> tuple[str, str]:
+    """Return the kind of the only action, and what follows its colon."""
+    if not (action.startswith("[") and action.endswith("]")):
+        raise IllegalAction("an action stands in square brackets", reason="bad_format")
+    inner = action[1:-1]
+    # Brackets inside chat may be open or paired; one that closes the action itself begins something else.
+    depth = 0
+    for position, c in enumerate(inner):
+        depth += (c == "[") - (c == "]")
+        if depth < 0:
+            another = inner[position + 1 :].lstrip().startswith("[")
+            raise IllegalAction("one action a turn", reason="several_actions" if another else "bad_format")
+    word, colon, body = inner.partition(":")
+    kind = word.strip().lower()
+    if kind == "say" and colon:
+        return kind, body
+    if not inner.isascii():
+        raise IllegalAction("only ASCII text outside chat", reason="non_ascii")
+    if (kind == "offer" and colon) or (kind in ("accept", "deny") and not colon):
+        return kind, body
+    raise IllegalAction("not an offer, [Accept], [Deny] or [Say: text]", reason="bad_format")
+
+
+def _read_side(side: str, resources: Mapping[str, int]) -> dict[str, int]:
+    """Return the units of each good on one side of an offer, repeated goods summed."""
+    by_name = {name.lower(): name for name in resources}
+    units: dict[str, int] = {}
+    for part in side.split(","):
+        words = part.split()
+        if len(words) != 2:
+            raise IllegalAction("a side of an offer reads '2 Wood' or '2 Wood, 1 Gold'", reason="bad_format")
+        quantity, name = words[0], by_name.get(words[1].lower())
+        if not _QUANTITY.match(quantity):
+            raise IllegalAction("a quantity is a whole number from 1", reason="bad_quantity")
+        if name is None:
+            raise IllegalAction(f"there is no {words[1][:20]!r} in this game", reason="unknown_resource")
+        if len(quantity) > _MAX_DIGITS:
+            raise IllegalAction(f"nobody owns so much {name}", reason="insufficient")
+        units[name] = units.get(name, 0) + int(quantity)
+    return units
+
+
+def _draw_values(seed: int) -> tuple[Goods, Goods]:
+    """Return both players' values; who prefers wood is drawn too, and the goods' sums of values differ."""
+    chance = 0
+    while True:
+        bits = seed_for(seed, _NAME, chance)
+        spans = (_LOW, _HIGH, _LOW, _HIGH)
+        low_0, high_0, low_1, high_1 = (a + (bits >> 12 * i & 4095) % (b - a + 1) for i, (a, b) in enumerate(spans))
+        if high_0 + low_1 != low_0 + high_1:
+            return ((high_0, low_0), (low_1, high_1)) if bits >> 48 & 1 else ((low_0, high_0), (high_1, low_1))
+        chance += 1
+
+
+def _named(goods: Goods) -> dict[str, int]:
+    return {GOODS[0]: goods[0], GOODS[1]: goods[1]}
+
+
+def _units(named: Mapping[str, int]) -> Goods:
+    return named.get(GOODS[0], 0), named.get(GOODS[1], 0)
+
+
+def _add(goods: Goods, gained: Goods, lost: Goods) -> Goods:
+    return goods[0] + gained[0] - lost[0], goods[1] + gained[1] - lost[1]
+
+
+def _pair(goods: Goods) -> str:
+    return f"{goods[0]},{goods[1]}"
+
+
+def _told(goods: Goods) -> str:
+    return ", ".join(f"{units} {name}" for units, name in zip(goods, GOODS, strict=True) if units)
