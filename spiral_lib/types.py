@@ -167,9 +167,13 @@ class Policy(Protocol):
     """Something that acts on views: a model, scripted play or a person."""
 
     ref: str
-    digest: str
     engine: str
     temperature: float
+
+    @property
+    def digest(self) -> str:
+        """Identity of the weights behind it; an engine's weights may be swapped between matches."""
+        ...
 
     def act(self, view: View, *, seed: int) -> Awaitable[Move]:
         """Return a move; ``seed`` keys every random draw it makes."""
