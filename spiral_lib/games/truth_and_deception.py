@@ -39,8 +39,8 @@ SPEC: Final = GameSpec(
     rules=(
         "Two facts are shown to both players; one is true, the other is false. The deceiver (player 0) knows which one "
         "is true, the guesser (player 1) does not. They talk in turn, the deceiver first. The guesser may guess "
-        "instead of talking, which ends the match, and must guess in the last turn. The guesser wins by naming the true "
-        "fact; otherwise the deceiver wins. Nothing that is said has to be true."
+        "instead of talking, which ends the match, and must guess in the last turn. The guesser wins by naming the "
+        "true fact; otherwise the deceiver wins. Nothing that is said has to be true."
     ),
     action_format=(
         f"[Say: your words] with at most {_MAX_SAID} characters and no square brackets; "
