@@ -108,6 +108,10 @@ class Renderer:
         """Return the ids of any other user message through the same chat template."""
         return self._opening + self._text_ids(self._harmless(user_text)) + self._closing
 
+    def encode_reply(self, text: str) -> tuple[int, ...]:
+        """Return the ids of response text alone, without the chat template and without control tokens."""
+        return self._text_ids(text)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, control tokens included."""
         text = self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
