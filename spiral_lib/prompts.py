@@ -112,6 +112,12 @@ class Renderer:
         """Return the ids of response text alone, without the chat template and without control tokens."""
         return self._text_ids(text)
 
+    def encode_reply(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a reply as the model should write it, its end token included."""
+        ids = tuple(self._tokenizer.encode(text, add_special_tokens=False))
+        eos = self._tokenizer.eos_token_id
+        return ids if eos is None else (*ids, int(eos))
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, control tokens included."""
         text = self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)

@@ -1,0 +1,45 @@
+"""The plain Python driver: the same steps as the Flyte workflow, in one process."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from spiral_lib import steps
+from spiral_lib.config import RunConfig, config_hash
+from spiral_lib.steps import Learned, State
+
+log = logging.getLogger(__name__)
+
+
+def default_folder(config: RunConfig) -> Path:
+    """Return ``runs/<preset>-<configuration hash>``: the same command finds its run again and continues it."""
+    return Path("runs") / f"{config.preset}-{config_hash(config)[:8]}"
+
+
+def train(config: RunConfig, run: Path, *, resume_from: Path | None = None) -> State:
+    """Train to ``config.iterations`` in a run folder, re-using every finished step, and return the final state."""
+    steps.open_run(config, run)
+    state = steps.adopt(config, resume_from, run) if resume_from else steps.cold_start(config, run)
+    while state.iteration < config.iterations:
+        state = iterate(config, state, run)
+    log.info("done: %s", run / "report.html")
+    return state
+
+
+def iterate(config: RunConfig, state: State, run: Path) -> State:
+    """Run one iteration: rollouts, quality gate, learner, evaluation when due, decision."""
+    learned = learn(config, state, run)
+    iteration = state.iteration + 1
+    scores = None
+    if iteration % config.evaluation.every == 0:
+        scores = steps.evaluate(config, learned.checkpoint, state.cold_start, iteration=iteration, run=run)
+    return steps.decide(config, state, learned, scores, run=run)
+
+
+def learn(config: RunConfig, state: State, run: Path) -> Learned:
+    """Play and learn: in one process when an iteration has several steps, else shard by shard."""
+    if config.rollout.steps_per_iteration > 1:
+        return steps.segment(config, state, run=run)
+    shards = [steps.play_shard(config, state, shard=i, run=run) for i in range(config.rollout.shards)]
+    return steps.learn(config, state, shards, run=run)

@@ -1,0 +1,69 @@
+"""First task of every workflow: the configuration, resolved and checked before anything else happens."""
+
+import enum
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+import rich_click as click
+from flytekit import FlyteContextManager, task
+from flytekit.types.file import FlyteFile
+
+from spiral_lib import config as configs
+from spiral_lib import pipeline, presets, steps
+from spiral_lib.errors import SpiralError
+from tasks.resources import CPU_IMAGE, SMALL
+
+
+Preset = enum.Enum("Preset", {name.upper(): name for name in presets.names()})
+
+
+@dataclass
+class Resolved:
+    """The configuration as canonical JSON, how many iterations to run, and where durable outputs go.
+
+    ``iterations`` stands apart from ``config`` so that extending a run does not change any cached task's input.
+    """
+
+    config: str
+    iterations: int
+    out: str
+
+
+def is_local() -> bool:
+    """Return whether this runs through ``pyflyte run`` without ``--remote``."""
+    execution = FlyteContextManager.current_context().execution_state
+    return execution is not None and execution.is_local_execution()
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Show a user's mistake as one message instead of a traceback when running locally, and show progress."""
+    if not logging.getLogger("spiral_lib").handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+        logging.getLogger("spiral_lib").addHandler(handler)
+        logging.getLogger("spiral_lib").setLevel(logging.INFO)
+    try:
+        yield
+    except SpiralError as error:
+        if is_local():
+            raise click.ClickException(str(error)) from error
+        raise
+
+
+@task(container_image=CPU_IMAGE, requests=SMALL)
+def resolve_config(preset: Preset, config: Optional[FlyteFile], overrides: str, out: str) -> Resolved:
+    """Return preset < YAML < overrides, strictly checked."""
+    with user_errors():
+        path = Path(config.download()) if config is not None else None
+        resolved = configs.resolve(preset=preset.value, yaml_path=path, overrides=overrides)
+        if is_local() and "://" not in out:
+            folder = Path(out) if out else pipeline.default_folder(resolved)
+            out = str(folder.absolute())
+            steps.open_run(resolved, folder)
+        fixed = configs.update(resolved, {"iterations": 0})
+        return Resolved(config=configs.to_json(fixed), iterations=resolved.iterations, out=out)

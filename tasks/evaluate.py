@@ -1,0 +1,22 @@
+"""Evaluation outside self-play."""
+
+
+from flytekit import task
+
+from spiral_lib import config as configs
+from spiral_lib import steps
+from tasks.config import user_errors
+from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE
+from tasks.types import Learned, Scores, TrainState, file, local, run_folder
+
+
+@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION)
+def evaluate(state: TrainState, learned: Learned, config: str, out: str) -> Scores:
+    """Measure the candidate: exact game metrics, matches against fixed opponents, the bank through lm-eval."""
+    with user_errors(), run_folder(out) as run:
+        iteration, start = state.iteration + 1, local(state.cold_start)
+        made = steps.evaluate(
+            configs.from_text(config), local(learned.checkpoint), start, iteration=iteration, run=run
+        )
+        record = steps.record_path(run, "evaluate", iteration)
+        return Scores(evaluation=file(made, run, out), record=file(record, run, out))

@@ -1,0 +1,25 @@
+"""The learner step over checked shards."""
+
+
+from flytekit import task
+
+from spiral_lib import config as configs
+from spiral_lib import steps
+from tasks.config import user_errors
+from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE
+from tasks.types import Learned, Shard, TrainState, directory, file, local, paths_of, run_folder
+
+
+@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION, retries=2)
+def learn(state: TrainState, shards: list[Shard], config: str, out: str) -> Learned:
+    """Check the shards, quarantine bad ones, and take one RAE policy-gradient step over the good ones."""
+    with user_errors(), run_folder(out) as run:
+        turns = [local(s.turns) for s in shards]
+        made = steps.learn(configs.from_text(config), paths_of(state), turns, run=run)
+        return Learned(
+            checkpoint=directory(made.checkpoint, run, out),
+            optimizer=directory(made.optimizer, run, out),
+            training=file(made.training, run, out),
+            shards=[s.turns for s in shards],
+            records=[s.record for s in shards] + [file(steps.record_path(run, "learn", state.iteration + 1), run, out)],
+        )

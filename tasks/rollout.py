@@ -1,0 +1,72 @@
+"""Self-play: the cold start, mapped rollout shards, and iterations that play and learn in one process."""
+
+from pathlib import Path
+
+from flytekit import task
+from flytekit.types.directory import FlyteDirectory
+
+from spiral_lib import config as configs
+from spiral_lib import steps
+from tasks.config import user_errors
+from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE, SMALL
+from tasks.types import Learned, Shard, TrainState, directory, file, is_remote, local, paths_of, run_folder
+
+
+@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION)
+def cold_start(config: str, out: str) -> TrainState:
+    """Fetch or train the checkpoint of iteration 0 and evaluate it."""
+    with user_errors(), run_folder(out) as run:
+        resolved = configs.from_text(config)
+        if not (run / "config.yaml").is_file():
+            steps.open_run(resolved, run)
+        made = steps.cold_start(resolved, run)
+        return _first_state(made, run, out)
+
+
+@task(container_image=CPU_IMAGE, requests=SMALL, cache=True, cache_version=CACHE_VERSION)
+def adopt(earlier: FlyteDirectory, config: str, out: str) -> TrainState:
+    """Begin a run at the last state of an earlier one."""
+    with user_errors(), run_folder(out) as run:
+        made = steps.adopt(configs.from_text(config), local(earlier), run)
+        return _first_state(made, run, out)
+
+
+@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION, retries=2)
+def play_shard(shard: int, state: TrainState, config: str, out: str) -> Shard:
+    """Play one shard of this iteration's matches; returns its turns as Parquet."""
+    with user_errors(), run_folder(out) as run:
+        turns = steps.play_shard(configs.from_text(config), paths_of(state), shard=shard, run=run)
+        record = steps.record_path(run, "play", state.iteration + 1, shard)
+        return Shard(turns=file(turns, run, out), record=file(record, run, out))
+
+
+@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION, retries=2)
+def play_and_learn(state: TrainState, config: str, out: str) -> Learned:
+    """Take all rollout-update steps of an iteration in one process, on-policy."""
+    with user_errors(), run_folder(out) as run:
+        made = steps.segment(configs.from_text(config), paths_of(state), run=run)
+        return Learned(
+            checkpoint=directory(made.checkpoint, run, out),
+            optimizer=directory(made.optimizer, run, out),
+            training=file(made.training, run, out),
+            shards=[file(p, run, out) for p in made.shards],
+            records=[file(steps.record_path(run, "segment", state.iteration + 1), run, out)],
+        )
+
+
+def _first_state(made: steps.State, run: Path, out: str) -> TrainState:
+    checkpoint = directory(made.checkpoint, run, out)
+    same = made.champion == made.checkpoint
+    start, scores = directory(made.cold_start, run, out), file(made.cold_start_scores, run, out)
+    return TrainState(
+        iteration=0,
+        checkpoint=checkpoint,
+        optimizer=directory(made.optimizer, run, out),
+        champion=checkpoint if same else directory(made.champion, run, out),
+        champion_scores=file(made.champion_scores, run, out),
+        cold_start=start,
+        cold_start_scores=scores,
+        opponents=[directory(o, run, out) for o in made.opponents],
+        ledger=file(made.ledger, run, out),
+        history=directory(steps.history_of(run), run, out) if is_remote(out) else FlyteDirectory(str(run)),
+    )

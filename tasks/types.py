@@ -1,0 +1,110 @@
+"""The Flyte-typed records that travel between tasks, and their way to and from local paths."""
+
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from flytekit import current_context
+from flytekit.types.directory import FlyteDirectory
+from flytekit.types.file import FlyteFile
+
+from spiral_lib import steps
+
+
+@dataclass
+class TrainState:
+    """Where a run stands after an iteration; ``history`` holds its small files (metrics, ledger, lineage, report)."""
+
+    iteration: int
+    checkpoint: FlyteDirectory
+    optimizer: FlyteDirectory
+    champion: FlyteDirectory
+    champion_scores: FlyteFile
+    cold_start: FlyteDirectory
+    cold_start_scores: FlyteFile
+    opponents: list[FlyteDirectory]
+    ledger: FlyteFile
+    history: FlyteDirectory
+
+
+@dataclass
+class Shard:
+    """One shard's turns as Parquet, and the record of the step that made it."""
+
+    turns: FlyteFile
+    record: FlyteFile
+
+
+@dataclass
+class Learned:
+    """A candidate checkpoint with its optimizer state, training metrics, turns and step records."""
+
+    checkpoint: FlyteDirectory
+    optimizer: FlyteDirectory
+    training: FlyteFile
+    shards: list[FlyteFile]
+    records: list[FlyteFile]
+
+
+@dataclass
+class Scores:
+    """What was measured outside the games, and the record of the step."""
+
+    evaluation: FlyteFile
+    record: FlyteFile
+
+
+def is_remote(out: str) -> bool:
+    """Return whether outputs leave this machine: ``out`` is a store's URL, or empty (Flyte's own raw data prefix)."""
+    return not out or "://" in out
+
+
+@contextmanager
+def run_folder(out: str) -> Iterator[Path]:
+    """Yield the folder that steps write into: ``out`` when it is a local folder, else this task's own scratch folder.
+
+    Scratch is not removed here: Flyte uploads the outputs after the task's body has returned, from the pod's own disk.
+    """
+    if is_remote(out):
+        yield Path(tempfile.mkdtemp(prefix="run-", dir=current_context().working_directory))
+        return
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder
+
+
+def directory(path: Path, run: Path, out: str) -> FlyteDirectory:
+    """Return a typed folder; with a remote store root in ``out`` it goes to the same place below that root."""
+    if "://" in out:
+        return FlyteDirectory(str(path), remote_directory=f"{out.rstrip('/')}/{path.relative_to(run)}")
+    return FlyteDirectory(str(path))
+
+
+def file(path: Path, run: Path, out: str) -> FlyteFile:
+    """Return a typed file, placed like ``directory``."""
+    if "://" in out:
+        return FlyteFile(str(path), remote_path=f"{out.rstrip('/')}/{path.relative_to(run)}")
+    return FlyteFile(str(path))
+
+
+def local(item: FlyteDirectory | FlyteFile) -> Path:
+    """Return the item's local path, downloading it when it is remote."""
+    return Path(item.download())
+
+
+def paths_of(state: TrainState) -> steps.State:
+    """Return the state with everything on the local disk."""
+    return steps.State(
+        iteration=state.iteration,
+        checkpoint=local(state.checkpoint),
+        optimizer=local(state.optimizer),
+        champion=local(state.champion),
+        champion_scores=local(state.champion_scores),
+        cold_start=local(state.cold_start),
+        cold_start_scores=local(state.cold_start_scores),
+        opponents=tuple(local(o) for o in state.opponents),
+        ledger=local(state.ledger),
+    )

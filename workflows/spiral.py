@@ -1,0 +1,79 @@
+"""The SPIRAL pipeline on Flyte: wiring only.
+
+    pyflyte run workflows/spiral.py train --preset tiny
+    pyflyte run --remote workflows/spiral.py train --preset gpu_kuhn --out s3://bucket/runs/kuhn-1
+"""
+
+from functools import partial
+from typing import Optional
+
+import tasks.config
+import tasks.evaluate
+import tasks.learn
+import tasks.opponents
+import tasks.report
+import tasks.rollout
+from flytekit import dynamic, map_task, workflow
+from flytekit.types.directory import FlyteDirectory
+from flytekit.types.file import FlyteFile
+from spiral_lib import config as configs
+from tasks.config import Preset, Resolved
+from tasks.resources import CPU_IMAGE, SMALL
+from tasks.types import Learned, TrainState
+
+
+@workflow
+def learn_sharded(state: TrainState, shards: list[int], config: str, out: str) -> Learned:
+    """One learner step over mapped rollout shards."""
+    turns = map_task(partial(tasks.rollout.play_shard, state=state, config=config, out=out))(shard=shards)
+    return tasks.learn.learn(state=state, shards=turns, config=config, out=out)
+
+
+@workflow
+def judge(state: TrainState, learned: Learned, config: str, out: str) -> TrainState:
+    """Evaluate a candidate and let the gate decide."""
+    scores = tasks.evaluate.evaluate(state=state, learned=learned, config=config, out=out)
+    return tasks.opponents.decide(state=state, learned=learned, scores=scores, config=config, out=out)
+
+
+@dynamic(container_image=CPU_IMAGE, requests=SMALL)
+def self_play(resolved: Resolved, resume_from: Optional[FlyteDirectory]) -> TrainState:
+    """Chain the iterations; each is made of static sub-workflows, so that the graph stays small."""
+    settings = configs.from_text(resolved.config)
+    config, out = resolved.config, resolved.out
+    if resume_from is None:
+        state = tasks.rollout.cold_start(config=config, out=out)
+    else:
+        state = tasks.rollout.adopt(earlier=resume_from, config=config, out=out)
+    for iteration in range(1, resolved.iterations + 1):
+        if settings.rollout.steps_per_iteration > 1:
+            learned = tasks.rollout.play_and_learn(state=state, config=config, out=out)
+        else:
+            shards = list(range(settings.rollout.shards))
+            learned = learn_sharded(state=state, shards=shards, config=config, out=out)
+        if iteration % settings.evaluation.every == 0:
+            state = judge(state=state, learned=learned, config=config, out=out)
+        else:
+            state = tasks.opponents.decide(state=state, learned=learned, scores=None, config=config, out=out)
+    return state
+
+
+@workflow
+def train(
+    preset: Preset = Preset.TINY,
+    config: Optional[FlyteFile] = None,
+    overrides: str = "",
+    resume_from: Optional[FlyteDirectory] = None,
+    out: str = "",
+) -> TrainState:
+    """Train by self-play: cold start, then iterations of rollouts, quality gate, RAE learner, evaluation and gate.
+
+    :param preset: configuration to start from
+    :param config: YAML file with settings that replace the preset's
+    :param overrides: settings that replace both, such as "learner.lr=1e-6 rollout.shards=8"
+    :param resume_from: run folder whose last state this run goes on from
+    :param out: run folder, or the URL of a store; by default runs/<preset>-<configuration hash>
+    """
+    resolved = tasks.config.resolve_config(preset=preset, config=config, overrides=overrides, out=out)
+    final = self_play(resolved=resolved, resume_from=resume_from)
+    return tasks.report.finish(state=final, resolved=resolved)
