@@ -108,8 +108,8 @@ class Renderer:
         """Return the ids of any other user message through the same chat template."""
         return self._opening + self._text_ids(self._harmless(user_text)) + self._closing
 
-    def encode_reply(self, text: str) -> tuple[int, ...]:
-        """Return the ids of response text alone, without the chat template and without control tokens."""
+    def encode_fragment(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a piece of response text: no chat template, no control tokens, no end token."""
         return self._text_ids(text)
 
     def encode_reply(self, text: str) -> tuple[int, ...]:
