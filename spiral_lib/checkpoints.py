@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ from spiral_lib.errors import CheckpointError
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from spiral_lib.config import RunConfig
 
 MANIFEST = "manifest.json"
 MANIFEST_VERSION = 1
@@ -167,6 +169,20 @@ def refuse_unsafe(path: Path) -> None:
     for name in list_files(path):
         if Path(name).suffix.lower() in _EXECUTABLE_SUFFIXES:
             raise CheckpointError(f"checkpoint '{path}' holds '{name}', which may run code; keep only safetensors")
+
+
+def fetch(config: RunConfig, out: Path) -> CheckpointManifest:
+    """Write the checkpoint that ``config.model.source`` names; see checkpoint_sources."""
+    from spiral_lib import checkpoint_sources
+
+    return checkpoint_sources.fetch(config, out)
+
+
+def init_tiny(config: RunConfig, texts: Iterable[str], out: Path) -> CheckpointManifest:
+    """Write a small model made from nothing, with a tokenizer trained on the texts; see checkpoint_sources."""
+    from spiral_lib import checkpoint_sources
+
+    return checkpoint_sources.init_tiny(config, texts, out)
 
 
 def digest_folder(path: Path) -> str:
