@@ -47,7 +47,7 @@ def sign_test(worse: int, better: int) -> float:
     Pairs on which both agree carry no information and are not given. No discordant pair gives 1.
     """
     n = worse + better
-    return min(1.0, sum(math.comb(n, k) for k in range(worse, n + 1)) / 2**n)
+    return min(1.0, float(sum(math.comb(n, k) for k in range(worse, n + 1)) / 2**n))
 
 
 def sign_flip_test(differences: Sequence[float], *, seed: int = 0) -> float:
@@ -84,7 +84,7 @@ def z_of(differences: Sequence[float]) -> float:
     spread = statistics.stdev(differences) if n > 1 else 0.0
     if spread == 0.0:
         return math.copysign(math.sqrt(n), centre)
-    return centre / (spread / math.sqrt(n))
+    return float(centre / (spread / math.sqrt(n)))
 
 
 def jackknife(left_out: Sequence[float]) -> float:

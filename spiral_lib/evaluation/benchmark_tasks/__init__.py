@@ -1,0 +1,1 @@
+"""Benchmarks: one module is one benchmark, and its ``task(settings)`` returns an lm-eval task configuration."""
