@@ -1,0 +1,148 @@
+"""What applies gradients: a small protocol, and plain torch on one device."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from spiral_lib.config import LearnerConfig
+from spiral_lib.errors import CheckpointError, LearnerError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+OPTIMIZER_FILE: Final = "optimizer.safetensors"
+STEPS_FILE: Final = "optimizer.json"
+_MOMENTS: Final = ("exp_avg", "exp_avg_sq")
+
+
+class Backend(Protocol):
+    """Owner of a model's float32 weights and optimizer state."""
+
+    model: Any
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of one micro-batch's share of the loss."""
+        ...
+
+    def step(self, lr: float) -> float:
+        """Apply the added gradients, clipped; return their norm before clipping.
+
+        A norm that is not finite is returned without touching weights, moments or counters. Either way the
+        gradients are gone afterwards.
+        """
+        ...
+
+    def skip(self) -> None:
+        """Drop the added gradients."""
+        ...
+
+    def save_optimizer(self, out: Path) -> None:
+        """Write the optimizer state by parameter name into the folder ``out``."""
+        ...
+
+    def load_optimizer(self, folder: Path) -> None:
+        """Restore what ``save_optimizer`` wrote, exactly. Raises CheckpointError where it belongs to another model."""
+        ...
+
+
+class TorchBackend:
+    """AdamW in float32 on one device."""
+
+    def __init__(self, model: Any, config: LearnerConfig) -> None:
+        self.model = model
+        self._max_norm = config.max_grad_norm
+        self._named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._optimizer = adamw(
+            self._named.values(), betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
+        )
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of one micro-batch's share of the loss."""
+        loss.backward()
+
+    def step(self, lr: float) -> float:
+        """Clip and apply, or drop gradients that are not finite; return the norm before clipping."""
+        norm = clip_(self._named.values(), self._max_norm)
+        if math.isfinite(norm):
+            for group in self._optimizer.param_groups:
+                group["lr"] = lr
+            self._optimizer.step()
+        self.skip()
+        return norm
+
+    def skip(self) -> None:
+        """Drop the added gradients."""
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def save_optimizer(self, out: Path) -> None:
+        """Write moments as safetensors keyed ``<parameter>.exp_avg``, and each parameter's step count as JSON."""
+        from safetensors.torch import save_file
+
+        state = self._optimizer.state
+        tensors = {f"{n}.{m}": state[p][m] for n, p in self._named.items() if p in state for m in _MOMENTS}
+        steps = {n: int(state[p]["step"]) for n, p in self._named.items() if p in state}
+        out.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, out / OPTIMIZER_FILE)
+        (out / STEPS_FILE).write_text(json.dumps({"steps": steps}, sort_keys=True), encoding="utf-8")
+
+    def load_optimizer(self, folder: Path) -> None:
+        """Restore moments and step counts exactly."""
+        import torch
+        from safetensors.torch import load_file
+
+        try:
+            tensors = load_file(folder / OPTIMIZER_FILE)
+            steps: dict[str, int] = json.loads((folder / STEPS_FILE).read_text(encoding="utf-8"))["steps"]
+        except (OSError, ValueError, KeyError) as error:
+            raise CheckpointError(
+                f"no optimizer state in '{folder}' ({error}); learner.optimizer_state=none goes on without"
+            ) from error
+        self._check_names(tensors, steps, folder)
+        for name, count in steps.items():
+            p = self._named[name]
+            moments = {m: tensors[f"{name}.{m}"].to(p.device) for m in _MOMENTS}
+            step = torch.tensor(float(count), dtype=torch.float32, device=p.device)
+            self._optimizer.state[p] = {"step": step, **moments}
+
+    def _check_names(self, tensors: dict[str, Tensor], steps: dict[str, int], folder: Path) -> None:
+        expected = {f"{n}.{m}": n for n in steps for m in _MOMENTS}
+        fits = set(tensors) == set(expected) and set(steps) <= set(self._named)
+        if not fits or any(tensors[key].shape != self._named[n].shape for key, n in expected.items()):
+            raise CheckpointError(
+                f"the optimizer state in '{folder}' belongs to another model; learner.optimizer_state=none restarts it"
+            )
+
+
+def make(model: Any, config: LearnerConfig) -> Backend:
+    """Return the configured backend around a float32 model."""
+    if config.backend != "torch":
+        raise LearnerError(f"learner.backend={config.backend} needs several processes; use learner.backend=torch")
+    return TorchBackend(model, config)
+
+
+def adamw(parameters: Any, *, betas: tuple[float, float], weight_decay: float) -> Any:
+    """Return AdamW with the fused kernel (3 to 6 times faster than the others); the rate is set at each step."""
+    import torch
+
+    return torch.optim.AdamW(list(parameters), lr=0.0, betas=betas, eps=1e-8, weight_decay=weight_decay, fused=True)
+
+
+def clip_(parameters: Any, max_norm: float) -> float:
+    """Scale gradients to a total norm of ``max_norm`` (0 is off) and return the norm before.
+
+    Gradients of a norm that is not finite are left alone: one NaN would spread to all.
+    """
+    import torch
+
+    grads = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(grads)
+    value = float(norm)
+    if max_norm > 0 and math.isfinite(value):
+        # A factor below 1 only: small gradients keep their bits.
+        factor = max_norm / (value + 1e-6)
+        if factor < 1.0:
+            torch._foreach_mul_(grads, factor)
+    return value

@@ -1,0 +1,167 @@
+"""Micro-batches: which rows go together, and attention that never crosses from one row into another.
+
+Shape suffixes: B rows or 1, T tokens, R response tokens of all rows one after the other, H heads, D head size.
+
+Two layouts hold the same numbers. ``padded`` is a (rows, longest) block whose padding stands on the right, where causal
+attention cannot see it; ``packed`` is one line of tokens in which every row is a segment of its own. Rows are grouped
+by length, so padding is little, and on a CPU the padded block is then faster; packed is for lengths that differ much.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ATTENTION: Final = "spiral_segments"
+MAX_PADDING: Final = 0.3
+"""Share of padding above which the packed layout is taken where the model allows it."""
+
+
+class Row(Protocol):
+    """A prompt and the response to it, as token ids; neither may be empty."""
+
+    @property
+    def prompt_ids(self) -> Sequence[int]: ...
+
+    @property
+    def response_ids(self) -> Sequence[int]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pack:
+    """The tensors of one micro-batch.
+
+    ``rows`` are positions in the sequence of rows it was made from. ``segments`` are segment lengths, None when padded.
+    ``where_R`` are flat positions whose hidden state predicts ``target_R``: the one before each response token, so that
+    the last token of a row is never an input.
+    """
+
+    rows: tuple[int, ...]
+    response_lengths: tuple[int, ...]
+    segments: tuple[int, ...] | None
+    ids_BT: Tensor
+    positions_BT: Tensor
+    where_R: Tensor
+    target_R: Tensor
+
+
+def input_length(row: Row) -> int:
+    """Return the number of tokens a row needs as input: all but its last."""
+    return len(row.prompt_ids) + len(row.response_ids) - 1
+
+
+def plan(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Return groups of row indices, similar lengths together, each within ``budget`` tokens, padding included.
+
+    A row longer than the budget is a group of its own. Depends on nothing but the lengths and their order.
+    """
+    groups: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if groups and (len(groups[-1]) + 1) * lengths[i] <= budget:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups
+
+
+def make(rows: Sequence[Row], indices: Sequence[int], *, packed: bool, device: Any = "cpu") -> Pack:
+    """Return the tensors of the chosen rows in the packed or the padded layout."""
+    import torch
+
+    chosen = [rows[i] for i in indices]
+    lengths = [input_length(r) for r in chosen]
+    width = max(lengths)
+    ids, positions, where, target = list[int](), list[int](), list[int](), list[int]()
+    start = 0
+    for row, length in zip(chosen, lengths, strict=True):
+        tokens = [*row.prompt_ids, *row.response_ids]
+        padding = 0 if packed else width - length
+        ids += tokens[:length] + [0] * padding
+        positions += range(length + padding)
+        where += range(start + len(row.prompt_ids) - 1, start + length)
+        target += row.response_ids
+        start += length + padding
+    shape = (1, -1) if packed else (len(chosen), width)
+    return Pack(
+        rows=tuple(indices),
+        response_lengths=tuple(len(r.response_ids) for r in chosen),
+        segments=tuple(lengths) if packed else None,
+        ids_BT=torch.tensor(ids, device=device).view(shape),
+        positions_BT=torch.tensor(positions, device=device).view(shape),
+        where_R=torch.tensor(where, device=device),
+        target_R=torch.tensor(target, device=device),
+    )
+
+
+def packs(rows: Sequence[Row], budget: int, *, can_pack: bool, device: Any = "cpu") -> list[Pack]:
+    """Return all micro-batches of the rows, each in the layout that wastes least."""
+    lengths = [input_length(r) for r in rows]
+    out = []
+    for group in plan(lengths, budget):
+        used = sum(lengths[i] for i in group)
+        padding = 1.0 - used / (len(group) * max(lengths[i] for i in group))
+        out.append(make(rows, group, packed=can_pack and padding > MAX_PADDING, device=device))
+    return out
+
+
+def prepare(model: Any) -> bool:
+    """Give the model segment attention; return False (model unchanged) where its attention cannot be replaced.
+
+    Models with a sliding window keep their own attention, which knows the window, and are always padded.
+    """
+    from transformers import AttentionInterface
+
+    kinds = getattr(model.config, "layer_types", None)
+    window = kinds is None and getattr(model.config, "sliding_window", None) is not None
+    if not getattr(model, "_supports_attention_backend", False) or window or set(kinds or ()) - {"full_attention"}:
+        return False
+    AttentionInterface.register(ATTENTION, segment_attention)
+    model.set_attn_implementation(ATTENTION)
+    return bool(model.config._attn_implementation == ATTENTION)
+
+
+def segment_attention(
+    module: Any,
+    query_BHTD: Tensor,
+    key_BHTD: Tensor,
+    value_BHTD: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    segments: Sequence[int] | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Return causal attention within each segment, as (B, T, H, D); without segments, within each line of the batch.
+
+    The signature is that of transformers' attention functions. A mask is refused: rows are kept apart by layout alone.
+    """
+    import torch
+
+    if attention_mask is not None:
+        raise ValueError("segment attention takes no mask: pad on the right and leave attention_mask out")
+    parts = [t.transpose(1, 2) for t in (query_BHTD, key_BHTD, value_BHTD)]
+    if segments is None:
+        return _causal(parts, scaling), None
+    out, start = [], 0
+    # Neighbours of one length are one batched call; groups come sorted by length, so runs are long.
+    for length, run in itertools.groupby(segments):
+        count = len(list(run))
+        stop = start + length * count
+        block = [t[0, start:stop].unflatten(0, (count, length)) for t in parts]
+        out.append(_causal(block, scaling).flatten(0, 1))
+        start = stop
+    return torch.cat(out).unsqueeze(0), None
+
+
+def _causal(parts_BTHD: Sequence[Tensor], scaling: float | None) -> Tensor:
+    from torch.nn.functional import scaled_dot_product_attention
+
+    q, k, v = (t.transpose(1, 2) for t in parts_BTHD)
+    grouped = q.shape[1] != k.shape[1]
+    out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=grouped)
+    return out.transpose(1, 2)
