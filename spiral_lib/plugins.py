@@ -40,7 +40,7 @@ def load(package: str, name: str, symbol: str) -> Any:
 def _import(module_name: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
+    except (ModuleNotFoundError, TypeError, ValueError) as error:  # the last two: a relative or empty name
         raise ConfigError(f"cannot import '{name}': {error}. Is its folder on PYTHONPATH?") from error
 
 

@@ -39,14 +39,14 @@ _RULES: Final = (
 
 @functools.cache
 def _spec(hands: int, reward: str) -> GameSpec:
-    plural = "" if hands == 1 else f"The match has {hands} hands and the players take turns at acting first. "
+    order = "" if hands == 1 else f"The match has {hands} hands and the players take turns at acting first. "
     goal = "Win as many chips as you can." if reward == "chips" else "Have more chips than the opponent at the end."
     return GameSpec(
         name=_NAME,
         title="Kuhn poker",
         roles=("player 0", "player 1"),
         max_turns=3 * hands,
-        rules=_RULES + plural + goal,
+        rules=_RULES + order + goal,
         action_format="[check] or [bet]; after a bet [fold] or [call]",
         has_private_information=True,
         openspiel="kuhn_poker" if hands == 1 and reward == "chips" else None,
@@ -137,7 +137,7 @@ class GAME:
         if self._hands > 1:
             net = -self._net if player else self._net
             hand = min(self._hand + 1, self._hands)
-            parts.append(f"Hand {hand} of {self._hands}. Chips won so far: you {net:+d}, opponent {-net:+d}.")
+            parts.append(f"Hand {hand} of {self._hands}. Chips won so far: you {net}, opponent {-net}.")
         if self._past:
             parts.append(_past_hand(player, self._hand - 1, *self._past[-1]))
         if self._hand == self._hands:
@@ -148,9 +148,9 @@ class GAME:
         return " ".join(parts)
 
     def _info_state(self, player: int) -> str:
-        """Return OpenSpiel's key, with one such key, the other's card or ``?`` added, in front for each past hand."""
+        """Return OpenSpiel's key; before it stands each past hand's, with the other's card or ``?``, and a bar."""
         parts = [
-            f"{cards[player]}{history}{'?' if _ENDS[history][1] is not None else cards[1 - player]}/"
+            f"{cards[player]}{history}{'?' if _ENDS[history][1] is not None else cards[1 - player]}|"
             for cards, history in self._past
         ]
         if self._hand < self._hands:
