@@ -43,7 +43,7 @@ def reply(view: View, rng: random.Random, *, skilled_share: float) -> tuple[str,
 
 def _kuhn_card(view: View) -> str:
     """Return the letter of the card in the current hand: the digit that opens the key's last hand."""
-    last_hand = view.info_state.rsplit("|", 1)[-1]
+    last_hand = view.info_state.rsplit("/", 1)[-1]
     return CARDS[int(last_hand[0])]
 
 

@@ -148,9 +148,9 @@ class GAME:
         return " ".join(parts)
 
     def _info_state(self, player: int) -> str:
-        """Return OpenSpiel's key; before it stands each past hand's, with the other's card or ``?``, and a bar."""
+        """Return OpenSpiel's key; before it stands each past hand's, with the other's card or ``?``, and a slash."""
         parts = [
-            f"{cards[player]}{history}{'?' if _ENDS[history][1] is not None else cards[1 - player]}|"
+            f"{cards[player]}{history}{'?' if _ENDS[history][1] is not None else cards[1 - player]}/"
             for cards, history in self._past
         ]
         if self._hand < self._hands:
