@@ -1,0 +1,150 @@
+"""Code duel: the generator writes a one-line program for a specification, the verifier approves it or breaks it.
+
+The game owns the truth: it compares program and specification on all 101 inputs. A wrong program may differ on at most
+30 % of them, so a generator who wants to fool the verifier has to hide the difference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from spiral_lib import games
+from spiral_lib.errors import IllegalAction
+from spiral_lib.games import _duel_base as base
+from spiral_lib.games import _duel_tree as tree
+from spiral_lib.games import duel_dsl
+from spiral_lib.games._duel_cards import PROGRAM_CARDS, Card
+from spiral_lib.games._duel_claim import MAX_COUNTERS, MAX_FALSE_SHARE, ClaimDuel
+from spiral_lib.games._duel_words import in_steps
+from spiral_lib.types import GameSpec
+
+UNIVERSE: Final = {"x": (-50, 50)}
+_NUM_EXAMPLES: Final = 3
+
+_PROGRAM: Final = {
+    "template": "The generator fills the slots of a template: [Program: a=3 b=-5 c=4].",
+    "free": "The generator writes an expression: [Program: (3*x - 5) // 4].",
+}
+_RULES: Final = (
+    "Two players, a generator and a verifier. Both see the specification of a program with three examples; its input x "
+    "is a whole number from -50 to 50.\n"
+    "{program} The program is right if it gives the specified result for every x. A program that is wrong for more "
+    "than 30 % of the inputs loses at once.\n"
+    "The verifier sees the program and either approves it as right, [Approve], or gives an input for which it is "
+    "wrong, [Break: x=7]. Three tries that miss lose.\n"
+    "Approving a right program or breaking a wrong one wins 1.0 points for the verifier, 0.2 less for each miss; "
+    "otherwise the generator wins 1.0. What one player wins the other loses. A program already known for this "
+    "specification is worth 0.5 instead of 1.0.\n"
+    "Programs use whole numbers 0 to 999, x, + - * // % ** and round brackets; // and 'rounded down' go to the next "
+    "lower whole number, also below zero; % is the remainder, which is never negative for a positive divisor."
+)
+_FORMAT: Final = {
+    "template": "[Program: a=... b=...], [Approve] or [Break: x=...]",
+    "free": "[Program: expression], [Approve] or [Break: x=...]",
+}
+_SIGNALS: Final = ("misses", "problem_length", "duplicate", "sound_problem", "true_claim", "fooled", "solved")
+
+SPEC: Final = GameSpec(
+    name="code_duel",
+    title="Code Duel",
+    roles=("generator", "verifier"),
+    max_turns=1 + MAX_COUNTERS,
+    rules=_RULES.format(program=_PROGRAM["template"]),
+    action_format=_FORMAT["template"],
+    has_private_information=False,
+)
+
+
+class GAME(ClaimDuel):
+    """One match. ``level`` is ``template`` or ``free``; ``bank`` holds known programs' digests, separated by commas."""
+
+    accept_word = "approve"
+    counter_word = "break"
+    claim_word = "program"
+    true_word = "right"
+
+    def __init__(self, *, seed: int, level: str = "template", bank: str = "") -> None:
+        self._level = games.choice("level", level, known=base.LEVELS)
+        spec = replace(SPEC, rules=_RULES.format(program=_PROGRAM[level]), action_format=_FORMAT[level])
+        super().__init__(spec, seed=seed, signals=_SIGNALS)
+        self._bank = base.read_bank(bank)
+        rng = self._rng("specification")
+        self._card = rng.choice(PROGRAM_CARDS)
+        self._slots = self._card.draw(rng, _shift(rng))
+        source = self._card.template.format(**self._slots)
+        if level == "free":
+            source += _second_part(rng, self._card)
+        self._wanted = duel_dsl.parse(source, UNIVERSE)
+        self._examples = sorted(rng.sample(range(*UNIVERSE["x"]), _NUM_EXAMPLES))
+
+    @property
+    def problem_digest(self) -> str | None:
+        """Digest of specification and program, for the next iteration's bank; None when the program was not sound."""
+        return self._digest(self._claim) if self._claim is not None and self._signals["sound_problem"] else None
+
+    def _digest(self, program: duel_dsl.Expression) -> str:
+        return hashlib.blake2b(f"{self._wanted.digest}{program.digest}".encode(), digest_size=8).hexdigest()
+
+    def _moves(self) -> Mapping[str, base.Handler]:
+        return {"program": self._submit} if self._claim is None else self._checker_moves()
+
+    def _submit(self, content: str) -> None:
+        written = content.lower()
+        if self._level == "template":
+            written = base.fill(self._card.template, written, self._card.slots)
+        program = duel_dsl.parse(written, UNIVERSE)
+        if program.type != "int":
+            raise IllegalAction("a program gives a number, such as x + 1", reason="bad_type")
+        holds = program.values == self._wanted.values
+        self._start_checking(program, holds, self._digest(program), self._bank)
+        if 1.0 - holds.mean() > MAX_FALSE_SHARE:
+            self._end(-base.FULL_STAKE, "The program is wrong for too many inputs: the generator loses.")
+            return
+        self._signals["sound_problem"] = 1.0
+        self._record.append(f"Program: {program}")
+
+    def _point_text(self, point: tuple[int, ...], place: int) -> str:
+        assert self._claim is not None
+        given, wanted = int(self._claim.values[place]), int(self._wanted.values[place])
+        return f"right, both give {given}" if given == wanted else f"wrong, {given} instead of {wanted}"
+
+    def _observation(self, player: int) -> str:
+        examples = ", ".join(f"{x} gives {self._wanted.values[self._wanted.index((x,))]}" for x in self._examples)
+        lines = [f"Specification: {in_steps(self._wanted.root)}", f"Examples: {examples}."]
+        template = self._level == "template"
+        if player == 0 and template:
+            lines.append(f"Template: {base.shown_template(self._card.template)}")
+        slots = base.example(self._card.slots, " ") if template else "expression"
+        ask = f"[Program: {slots}]" if self._claim is None else "[Approve] or [Break: x=...]"
+        return "\n".join([*lines, *self._check_lines(player, ask)])
+
+    def _info_state(self, player: int) -> str:
+        del player
+        return f"{self._wanted}|{self._stake}|{';'.join(self._record)}|{self._outcome}"
+
+    def _samples(self) -> tuple[str, ...]:
+        """Return the right program, three that are off by one in a constant, and a hopeless one; or checks."""
+        rng = self._rng("samples")
+        if self._claim is not None:
+            return self._sample_checks(rng)
+        if self._level == "free":
+            near = rng.sample([tree.text(root) for root in tree.neighbours(self._wanted.root)], 3)
+            return tuple(f"[Program: {text}]" for text in (str(self._wanted), *near, "x"))
+        shifted = [{**self._slots, name: value + 1} for name, value in self._slots.items()]
+        hopeless = {**self._slots, "b": self._slots["b"] + 50}
+        return tuple(f"[Program: {base.slot_text(slots)}]" for slots in (self._slots, *shifted, hopeless))
+
+
+def _second_part(rng: random.Random, card: Card) -> str:
+    """Return a further term, of another kind than the card's."""
+    other = rng.choice([c for c in PROGRAM_CARDS if c is not card])
+    term = other.template.format(**other.draw(rng, _shift(rng)))
+    return f" {rng.choice('+-')} ({term})"
+
+
+def _shift(rng: random.Random) -> int:
+    return rng.choice((-1, 1)) * rng.randint(1, 20)

@@ -1,0 +1,142 @@
+"""Counterexample duel: the prover makes a claim about all x and y and commits to its truth, the refuter decides.
+
+All 441 points are tried, so nobody's word is needed. True claims must be tight and false ones nearly true, else the
+prover loses: claims that anybody can judge at a glance earn nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from spiral_lib import games
+from spiral_lib.errors import IllegalAction
+from spiral_lib.games import _duel_base as base
+from spiral_lib.games import _duel_tree as tree
+from spiral_lib.games import duel_dsl
+from spiral_lib.games._duel_cards import CLAIM_CARDS
+from spiral_lib.games._duel_claim import MAX_COUNTERS, MAX_FALSE_SHARE, ClaimDuel
+from spiral_lib.types import GameSpec
+
+UNIVERSE: Final = {"x": (-10, 10), "y": (-10, 10)}
+
+_CLAIM: Final = {
+    "template": "The prover fills the slots of a template and says if the claim is true: [Claim: a=2 b=1 c=3 | false].",
+    "free": "The prover writes a condition on the given topic and says if it is true: [Claim: x*x + y*y >= 1 | false].",
+}
+_RULES: Final = (
+    "Two players, a prover and a refuter. x and y are whole numbers from -10 to 10.\n"
+    "{claim} A claim is true if it holds for all x and y. It must use both. If what the prover says about it is wrong, "
+    "the prover loses at once; so too if a true claim stays true whichever of its constants is changed by 1, or if a "
+    "false claim fails for more than 30 % of all pairs. The refuter sees the claim, not what the prover said.\n"
+    "The refuter either accepts the claim as true, [Accept], or gives a pair for which it fails, [Counter: x=3, y=-2]. "
+    "Three tries that miss lose.\n"
+    "Accepting a true claim or hitting a false one wins 1.0 points for the refuter, 0.2 less for each miss; otherwise "
+    "the prover wins 1.0. What one player wins the other loses. A claim that is already known is worth 0.5 "
+    "instead of 1.0.\n"
+    "Conditions use whole numbers 0 to 999, x, y, + - * // % **, == != < <= > >=, and, or, not and round brackets; "
+    "// rounds down, % is the remainder, never negative for a positive divisor."
+)
+_FORMAT: Final = {
+    "template": "[Claim: a=... b=... | true], [Claim: a=... b=... | false], [Accept] or [Counter: x=..., y=...]",
+    "free": "[Claim: condition | true], [Claim: condition | false], [Accept] or [Counter: x=..., y=...]",
+}
+_SIGNALS: Final = (
+    "misses", "problem_length", "duplicate", "sound_problem", "bad_commitment", "true_claim", "fooled", "solved",
+)  # fmt: skip
+
+SPEC: Final = GameSpec(
+    name="counterexample_duel",
+    title="Counterexample Duel",
+    roles=("prover", "refuter"),
+    max_turns=1 + MAX_COUNTERS,
+    rules=_RULES.format(claim=_CLAIM["template"]),
+    action_format=_FORMAT["template"],
+    has_private_information=True,
+)
+
+
+class GAME(ClaimDuel):
+    """One match. ``level`` is ``template`` or ``free``; ``bank`` holds known claims' digests, separated by commas."""
+
+    def __init__(self, *, seed: int, level: str = "template", bank: str = "") -> None:
+        self._level = games.choice("level", level, known=base.LEVELS)
+        spec = replace(SPEC, rules=_RULES.format(claim=_CLAIM[level]), action_format=_FORMAT[level])
+        super().__init__(spec, seed=seed, signals=_SIGNALS)
+        self._bank = base.read_bank(bank)
+        self._card = CLAIM_CARDS[self._rng("card").randrange(len(CLAIM_CARDS))]
+        self._committed = ""
+
+    @property
+    def problem_digest(self) -> str | None:
+        """Digest of the claim, for the bank of the next iteration; None when the claim was not sound."""
+        return self._claim.digest if self._claim is not None and self._signals["sound_problem"] else None
+
+    def _moves(self) -> Mapping[str, base.Handler]:
+        return {"claim": self._make_claim} if self._claim is None else self._checker_moves()
+
+    def _make_claim(self, content: str) -> None:
+        written, committed = base.commitment(content)
+        if committed not in ("true", "false"):
+            raise IllegalAction("after the bar stands true or false", reason="bad_format")
+        if self._level == "template":
+            written = base.fill(self._card.template, written, self._card.slots)
+        claim = duel_dsl.parse(written, UNIVERSE)
+        if claim.type != "bool":
+            raise IllegalAction("a condition is needed, such as x*y < 9", reason="bad_type")
+        if claim.used != frozenset(UNIVERSE):
+            raise IllegalAction("the claim must use x and y", reason="unused_variable")
+        self._card.check(claim)
+        is_true = bool(claim.values.all())
+        sound = is_tight(claim) if is_true else 1.0 - claim.values.mean() <= MAX_FALSE_SHARE
+        self._committed = committed
+        self._start_checking(claim, claim.values, claim.digest, self._bank)
+        self._signals["bad_commitment"] = float(committed != str(is_true).lower())
+        if self._signals["bad_commitment"] or not sound:
+            self._end(-base.FULL_STAKE, "The claim was not sound: the prover loses.")
+            return
+        self._signals["sound_problem"] = 1.0
+        self._record.append(f"Claim for all x and y: {claim}")
+
+    def _point_text(self, point: tuple[int, ...], place: int) -> str:
+        del point
+        return "the claim holds" if self._holds[place] else "the claim fails"
+
+    def _observation(self, player: int) -> str:
+        lines = [self._card.describe(self._level)] if player == 0 else []
+        if player == 0 and self._committed:
+            lines.append(f"You said: {self._committed}")
+        slots = base.example(self._card.slots, " ") if self._level == "template" else "condition"
+        ask = f"[Claim: {slots} | true or false]" if self._claim is None else "[Accept] or [Counter: x=..., y=...]"
+        return "\n".join([*lines, *self._check_lines(player, ask)])
+
+    def _info_state(self, player: int) -> str:
+        private = f"{self._card.topic}|{self._committed}|" if player == 0 else ""
+        return f"{private}{self._stake}|{';'.join(self._record)}|{self._outcome}"
+
+    def _samples(self) -> tuple[str, ...]:
+        rng = self._rng("samples")
+        if self._claim is not None:
+            return self._sample_checks(rng)
+        found = []
+        for kind in ("right", "right", "right", "right", "wrong"):
+            slots = self._card.draw(rng, rng.randint(-9, 9))
+            claim = self._card.template.format(**slots)
+            is_true = bool(duel_dsl.parse(claim, UNIVERSE).values.all()) != (kind == "wrong")
+            shown = base.slot_text(slots) if self._level == "template" else claim
+            found.append(f"[Claim: {shown} | {str(is_true).lower()}]")
+        return tuple(dict.fromkeys(found))
+
+
+def is_tight(claim: duel_dsl.Expression) -> bool:
+    """Return whether some constant of a true claim, changed by 1, makes it fail somewhere."""
+    return any(not _values(changed, claim).all() for changed in tree.neighbours(claim.root))
+
+
+def _values(root: tree.Node, like: duel_dsl.Expression) -> tree.Array:
+    """Return the values of a changed claim; one that left the language counts as true."""
+    try:
+        return duel_dsl.evaluate_with(root, like)
+    except IllegalAction:
+        return like.values

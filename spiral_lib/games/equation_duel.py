@@ -1,0 +1,212 @@
+"""Equation duel: the proposer sets a condition with one solution and commits to it, the solver has to find it.
+
+The solution is found by trying all 401 numbers, so nobody's word is needed. A proposer earns only with a sound problem
+of known solution that the solver fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from spiral_lib import games
+from spiral_lib.errors import IllegalAction
+from spiral_lib.games import _duel_base as base
+from spiral_lib.games import _duel_tree as tree
+from spiral_lib.games import duel_dsl
+from spiral_lib.games._duel_cards import EQUATION_CARDS
+from spiral_lib.types import GameSpec
+
+UNIVERSE: Final = {"x": (-200, 200)}
+MAX_ASKS: Final = 2
+MAX_HINT_CHARS: Final = 40
+
+_LANGUAGE: Final = (
+    "Conditions use whole numbers 0 to 999, x, + - * // % **, == != < <= > >=, and, or, not and round brackets; "
+    "// rounds down, % is the remainder, never negative for a positive divisor."
+)
+_POSE: Final = {
+    "template": "The proposer fills the slots of a template and adds the solution: [Pose: a=3 b=-5 c=7 | 4].",
+    "free": "The proposer writes a condition on the given topic and adds the solution: [Pose: 3*x - 5 == 7 | 4].",
+}
+_RULES: Final = (
+    "Two players, a proposer and a solver. x is a whole number from -200 to 200.\n"
+    "{pose} Exactly one x may satisfy the condition and the proposer must name it, else the proposer loses at once. "
+    "The solver sees the condition, not the solution. A condition that just writes the solution down, such as x == 4, "
+    "is not allowed.\n"
+    "The solver answers once, [Answer: 4], or first asks for a hint, [Ask], at most twice. "
+    "The proposer replies with a true condition of at most 40 characters that rules out some numbers, [Hint: x > 0], "
+    "or with [Pass]. A false hint, or one that rules out nothing new, loses at once.\n"
+    "A right answer wins 1.0 points for the solver, 0.1 less for each ask; a wrong one wins 1.0 for the proposer. "
+    "What one player wins the other loses. A problem that is already known is worth 0.5 instead of 1.0.\n" + _LANGUAGE
+)
+_FORMAT: Final = {
+    "template": "[Pose: a=... b=... | solution], [Answer: number], [Ask], [Hint: condition] or [Pass]",
+    "free": "[Pose: condition | solution], [Answer: number], [Ask], [Hint: condition] or [Pass]",
+}
+
+_SIGNALS: Final = (
+    "asks", "hints", "passes", "bad_hint", "problem_length", "duplicate", "sound_problem", "bad_commitment", "solved",
+)  # fmt: skip
+
+SPEC: Final = GameSpec(
+    name="equation_duel",
+    title="Equation Duel",
+    roles=("proposer", "solver"),
+    max_turns=2 + 2 * MAX_ASKS,
+    rules=_RULES.format(pose=_POSE["template"]),
+    action_format=_FORMAT["template"],
+    has_private_information=True,
+)
+
+
+class GAME(base.Duel):
+    """One match. ``level`` is ``template`` or ``free``; ``bank`` holds known problems' digests, separated by commas."""
+
+    def __init__(self, *, seed: int, level: str = "template", bank: str = "") -> None:
+        self._level = games.choice("level", level, known=base.LEVELS)
+        spec = replace(SPEC, rules=_RULES.format(pose=_POSE[level]), action_format=_FORMAT[level])
+        super().__init__(spec, seed=seed, signals=_SIGNALS)
+        self._bank = base.read_bank(bank)
+        self._card = EQUATION_CARDS[self._rng("card").randrange(len(EQUATION_CARDS))]
+        self._problem: duel_dsl.Expression | None = None
+        self._committed: int | None = None
+        self._stake = base.FULL_STAKE
+        self._remaining: tree.Array | None = None  # where all hints so far hold
+        self._asks = 0
+        self._asked = False
+
+    @property
+    def problem_digest(self) -> str | None:
+        """Digest of the posed problem, for the bank of the next iteration; None when the problem was not sound."""
+        return self._problem.digest if self._problem is not None and self._signals["sound_problem"] else None
+
+    def _moves(self) -> Mapping[str, base.Handler]:
+        if self._problem is None:
+            return {"pose": self._pose}
+        if self._asked:
+            return {"hint": self._hint, "pass": self._pass}
+        if self._asks < MAX_ASKS:
+            return {"answer": self._answer, "ask": self._ask}
+        return {"answer": self._answer}
+
+    def _pose(self, content: str) -> None:
+        written, claimed = base.commitment(content)
+        committed = base.integer(claimed)
+        if self._level == "template":
+            written = base.fill(self._card.template, written, self._card.slots)
+        problem = _condition(written, duel_dsl.MAX_CHARS)
+        self._card.check(problem)
+        self._problem, self._committed = problem, committed
+        solutions = _solutions(problem)
+        self._stake = base.stake(problem.digest, self._bank)
+        self._signals["problem_length"] = float(len(str(problem)))
+        self._signals["duplicate"] = float(self._stake == base.KNOWN_STAKE)
+        self._signals["bad_commitment"] = float(committed not in solutions)
+        if solutions != [committed]:
+            self._end(-base.FULL_STAKE, "The problem was not sound: the proposer loses.")
+            return
+        self._signals["sound_problem"] = 1.0
+        self._record.append(f"Problem: {problem}")
+        self._to_move = 1
+
+    def _ask(self, content: str) -> None:
+        base.no_content(content)
+        self._asks += 1
+        self._signals["asks"] += 1.0
+        self._asked, self._to_move = True, 0
+
+    def _hint(self, content: str) -> None:
+        assert self._problem is not None
+        hint = _condition(content.lower(), MAX_HINT_CHARS)
+        before = self._problem.values | True if self._remaining is None else self._remaining
+        remaining = before & hint.values
+        self._signals["hints"] += 1.0
+        self._record.append(f"Hint: {hint}")
+        is_true = not (self._problem.values & ~hint.values).any()
+        if not is_true or remaining.sum() == before.sum():
+            self._signals["bad_hint"] = 1.0
+            self._end(-self._stake, "The hint was false or ruled out nothing: the proposer loses.")
+            return
+        self._remaining = remaining
+        self._asked, self._to_move = False, 1
+
+    def _pass(self, content: str) -> None:
+        base.no_content(content)
+        self._signals["passes"] += 1.0
+        self._record.append("The proposer gave no hint.")
+        self._asked, self._to_move = False, 1
+
+    def _answer(self, content: str) -> None:
+        answer = base.integer(content)
+        self._record.append(f"Answer: {answer}")
+        if answer == self._committed:
+            self._signals["solved"] = 1.0
+            self._end(self._asks - self._stake, "The answer is right: the solver wins.")
+        else:
+            self._end(self._stake, "The answer is wrong: the proposer wins.")
+
+    def _observation(self, player: int) -> str:
+        lines = [self._card.describe(self._level)] if player == 0 else []
+        if self._problem is not None and player == 0:
+            lines.append(f"Your solution: x = {self._committed}")
+        lines += self._record
+        if self._problem is not None:
+            lines.append(f"At stake: {self._stake / 10} points. Asks: {self._asks} of {MAX_ASKS}.")
+        if self._to_move is None:
+            return "\n".join([*lines, self._outcome])
+        waiting = "Your move now: " + self._prompt() if player == self._to_move else "The other player is to move."
+        return "\n".join([*lines, waiting])
+
+    def _prompt(self) -> str:
+        """Return the forms the player to move may use now."""
+        if self._problem is None:
+            slots = base.example(self._card.slots, " ") if self._level == "template" else "condition"
+            return f"[Pose: {slots} | solution]"
+        if self._asked:
+            return "[Hint: condition] or [Pass]"
+        return "[Answer: number] or [Ask]" if self._asks < MAX_ASKS else "[Answer: number]"
+
+    def _info_state(self, player: int) -> str:
+        private = f"{self._card.topic}|{self._committed}|" if player == 0 else ""
+        return f"{private}{self._stake}|{self._asks}|{int(self._asked)}|{';'.join(self._record)}|{self._outcome}"
+
+    def _samples(self) -> tuple[str, ...]:
+        if self._problem is None:
+            return self._sample_poses()
+        n = self._committed or 0
+        rng = self._rng("samples")
+        if self._asked:
+            near = rng.randint(1, 30)
+            hints = (f"x < {n + near}", f"x > {n - near}", f"x % 2 == {n % 2}", f"x > {n + near}", "x*x >= 0")
+            return (*(f"[Hint: {hint}]" for hint in hints), "[Pass]")
+        answers = (f"[Answer: {x}]" for x in dict.fromkeys((n, n + 1, -n - 1, rng.randint(-200, 200))))
+        return (*answers, "[Ask]") if self._asks < MAX_ASKS else tuple(answers)
+
+    def _sample_poses(self) -> tuple[str, ...]:
+        """Return poses on the card's topic: four as the topic means them, one wrong commitment, one odd problem."""
+        rng, poses = self._rng("samples"), []
+        for kind in ("right", "right", "right", "right", "wrong", "odd"):
+            slots = self._card.draw(rng, rng.randint(-25, 25))
+            if kind == "odd":
+                slots["b"] += 1
+            condition = self._card.template.format(**slots)
+            solutions = _solutions(duel_dsl.parse(condition, UNIVERSE))
+            claimed = (solutions[0] if solutions else 0) + (kind == "wrong")
+            poses.append(f"[Pose: {base.slot_text(slots) if self._level == 'template' else condition} | {claimed}]")
+        return tuple(poses)
+
+
+def _solutions(condition: duel_dsl.Expression) -> list[int]:
+    return [condition.point(int(place))[0] for place in condition.values.nonzero()[0]]
+
+
+def _condition(text: str, max_chars: int) -> duel_dsl.Expression:
+    """Return a condition that does not just write down a value."""
+    condition = duel_dsl.parse(text, UNIVERSE, max_chars=max_chars)
+    if condition.type != "bool":
+        raise IllegalAction("a condition is needed, such as x > 3", reason="bad_type")
+    if tree.pins(condition.root):
+        raise IllegalAction("writing the value down, as in x == 3, is not allowed", reason="bare_equality")
+    return condition
