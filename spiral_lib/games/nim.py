@@ -1,6 +1,6 @@
 """Nim with OpenSpiel's rules and action order; taking the last object wins unless ``misere`` is set.
 
-``info_state`` is the piles and what the last object brings, such as ``3 4 5 last wins``.
+``info_state`` is the piles, the player to move and what the last object does: ``piles=3,4,5 mover=0 last=wins``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class GAME:
     def view(self, player: int) -> View:
         """Return what a player sees: all piles."""
         piles = ", ".join(f"pile {number} has {size}" for number, size in enumerate(self._piles, 1))
-        over = "" if any(self._piles) else "The match is over. "
+        to_move = self.current_player
+        over = "The match is over. " if to_move is None else ""
+        mover = "-" if to_move is None else to_move
         end = "loses" if self._misere else "wins"
         return View(
             game=SPEC.name,
@@ -60,8 +62,8 @@ class GAME:
             rules=SPEC.rules,
             action_format=SPEC.action_format,
             observation=f"{over}Objects: {piles}. Whoever takes the last object {end}.",
-            legal_actions=self._legal_actions() if player == self.current_player else (),
-            info_state=f"{' '.join(map(str, self._piles))} last {end}",
+            legal_actions=self._legal_actions() if player == to_move else (),
+            info_state=f"piles={','.join(map(str, self._piles))} mover={mover} last={end}",
         )
 
     def apply(self, action: str) -> None:
@@ -89,7 +91,7 @@ class GAME:
 def _sizes(text: str) -> list[int]:
     words = text.split() if isinstance(text, str) else []
     sizes = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 2]
-    if len(sizes) != len(words) or not 1 <= len(sizes) <= _MAX_PILES or not all(1 <= s <= _MAX_OBJECTS for s in sizes):
-        form = f"write 1 to {_MAX_PILES} sizes from 1 to {_MAX_OBJECTS}, such as '3 4 5'"
+    if len(sizes) != len(words) or not 2 <= len(sizes) <= _MAX_PILES or not all(1 <= s <= _MAX_OBJECTS for s in sizes):
+        form = f"write 2 to {_MAX_PILES} sizes from 1 to {_MAX_OBJECTS}, such as '3 4 5'"
         raise ConfigError(f"piles of nim is {text!r}; {form}")
     return sizes

@@ -87,7 +87,7 @@ class GAME:
                 f"{self._board()}\n{snakes}{chosen}"
             ),
             legal_actions=_ACTIONS if player == self.current_player else (),
-            info_state=self._key() + (own or ""),
+            info_state=f"{self._key()} chosen={own}" if own else self._key(),
         )
 
     def apply(self, action: str) -> None:
@@ -164,8 +164,10 @@ class GAME:
         return "\n".join(" ".join(row) for row in rows)
 
     def _key(self) -> str:
-        """Return the public state: round, apples eaten, both bodies from the head on, apples, who died."""
+        """Return the public state: round, apples eaten, both bodies from the head on, apples, deaths, who is asked."""
         groups = [*self._bodies, sorted(self._apples)]
         cells = " ".join(",".join(f"{r}{c}" for r, c in group) for group in groups)
         dead = "".join(letter for letter, dead in zip(_LETTERS, self._dead, strict=True) if dead)
-        return f"{self._round}/{self._rounds} {self._eaten[0]}-{self._eaten[1]} {self._size} {cells} {dead}"
+        to_move = "-" if self.current_player is None else self.current_player
+        counts = f"{self._round}/{self._rounds} {self._eaten[0]}-{self._eaten[1]}"
+        return f"{counts} size={self._size} {cells} dead={dead} mover={to_move}"

@@ -30,13 +30,13 @@ _PIG_HORIZON: Final = 100  # with more actions left the limit hardly matters
 
 def nim(view: View) -> dict[str, float]:
     """Uniform over the winning moves, or over all moves where none wins (exact, normal and misere play)."""
-    sizes, last = view.info_state.split(" last ")
-    piles = [int(size) for size in sizes.split()]
+    sizes, _, last = view.info_state.split()
+    piles = [int(size) for size in sizes.removeprefix("piles=").split(",")]
     winning = []
     for action in view.legal_actions or ():
         pile, take = map(int, action[1:-1].split())
         left = [size - take if number == pile else size for number, size in enumerate(piles, 1)]
-        if _is_lost_nim(left, misere=last == "loses"):
+        if _is_lost_nim(left, misere=last == "last=loses"):
             winning.append(action)
     return _uniform(view, winning)
 
