@@ -17,6 +17,13 @@ _SETTLED_S = 2.0
 _hashes: dict[tuple[str, int, int, int], str] = {}
 
 
+def digest_path(path: Path) -> str:
+    """Return the hash of a file's content, or of all files below a folder and their names."""
+    if path.is_dir():
+        return digest_files({name: sha256_file(path / name) for name in list_files(path)})
+    return sha256_file(path)
+
+
 def sha256_file(path: Path) -> str:
     """Return the hex SHA-256 of a file; an unchanged file is read once per process."""
     stat = path.stat()
@@ -46,34 +53,53 @@ def list_files(folder: Path) -> list[str]:
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; on success it replaces ``path``, on failure it is removed."""
-    temporary = _temporary(path)
-    try:
+    with scratch(path) as temporary:
         yield temporary
-        _sync(temporary)
-        os.replace(temporary, path)
-        _sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+        place(temporary, path)
 
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder beside ``path``; on success it takes the place of ``path``, on failure it is removed."""
+    with scratch(path) as temporary:
+        temporary.mkdir()
+        yield temporary
+        place(temporary, path)
+
+
+@contextlib.contextmanager
+def scratch(path: Path) -> Iterator[Path]:
+    """Yield an unused name beside ``path``; what stands there in the end, file or folder, is removed."""
     temporary = _temporary(path)
-    old = temporary.with_suffix(".old.tmp")
-    temporary.mkdir()
     try:
         yield temporary
-        for name in list_files(temporary):
-            _sync(temporary / name)
-        _sync(temporary)
-        if path.exists():  # a full folder cannot be replaced in one call: for a moment there is none, never half a one
-            os.rename(path, old)
-        os.rename(temporary, path)
-        _sync(path.parent)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        remove(temporary)
+
+
+def place(source: Path, path: Path) -> None:
+    """Move a finished file or folder to ``path`` on the same file system, flushed, replacing what is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        for name in list_files(source):
+            _sync(source / name)
+    _sync(source)
+    if path.is_dir():  # a full folder cannot be replaced in one call: for a moment there is none, never half a one
+        old = path.with_name(f".{path.name}.{_owner()}.old.tmp")
+        os.rename(path, old)
+        os.rename(source, path)
+        remove(old)
+    else:
+        os.replace(source, path)
+    _sync(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or folder if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -85,15 +111,23 @@ def write_text(path: Path, text: str) -> None:
 def _temporary(path: Path) -> Path:
     """Return an unused sibling name that no glob for real files matches, after removing what a killed process left."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    host = socket.gethostname().replace(".", "_")
-    for leftover in path.parent.glob(f".{path.name}.{host}-*.tmp"):
-        pid = leftover.name.removeprefix(f".{path.name}.{host}-").partition(".")[0]
+    for leftover in path.parent.glob(f".{path.name}.{_host()}-*.tmp"):
+        pid = leftover.name.removeprefix(f".{path.name}.{_host()}-").partition(".")[0]
         if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink(missing_ok=True)
-    return path.parent / f".{path.name}.{host}-{os.getpid()}.tmp"
+            remove(leftover)
+    return path.parent / f".{path.name}.{_owner()}.tmp"
+
+
+def _host() -> str:
+    return socket.gethostname().replace(".", "_")
+
+
+def _owner() -> str:
+    return f"{_host()}-{os.getpid()}"
 
 
 def _alive(pid: int) -> bool:
+    """Return whether another process has this id; our own id on a leftover is that of a dead namesake."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
