@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import json
+import os
 import re
+import select
+import subprocess
+import sys
+import threading
+import time
 from dataclasses import dataclass
+from pathlib import Path
+
+from spiral_lib import _answers_compare
+from spiral_lib.errors import SpiralError
+
+DEADLINE_S = 2.0
+"""Seconds that one check may take; the start of the child process is not counted."""
+_KILL_S = 0.2  # of these, kept back for ending the child and answering
+_START_S = 120.0
 
 # Texts that end a turn in the chat formats of common model families. A response is cut at the first of them.
 END_OF_TURN = (
@@ -113,3 +131,120 @@ def _brace_partners(text: str) -> dict[int, int]:
         elif token == "}" and unclosed:
             partners[unclosed.pop()] = match.start()
     return partners
+
+
+def check(gold: str, answer: str) -> bool:
+    """Return whether an answer equals the gold answer, as exact mathematics.
+
+    Nothing is rounded. A percent sign divides by 100, degree signs are ignored and never converted, base subscripts
+    matter, a list is right only where the gold answer is one (order matters in tuples, not in lists and sets), and
+    empty answers are wrong, even if both are empty. What takes longer than ``DEADLINE_S`` or too much memory is wrong
+    and counted in ``timeouts()``. Works from any thread, and in forked processes.
+    """
+    with _CHILD.lock:
+        _CHILD.deadline = time.monotonic() + DEADLINE_S - _KILL_S
+        return _answers_compare.equal(gold, answer, _CHILD.compare)
+
+
+def timeouts() -> int:
+    """Return how many checks this process has given up, for time or memory."""
+    return _CHILD.num_timeouts
+
+
+def close() -> None:
+    """End the child process, if there is one; the next check that needs it starts another."""
+    with _CHILD.lock:
+        _CHILD.stop()
+
+
+class _Child:
+    """The process that runs math-verify, started when first needed and killed when it overruns."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.deadline = 0.0
+        self.num_timeouts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
+        self._registered = False
+
+    def compare(self, gold: str, answer: str) -> bool:
+        """Return the child's verdict on two LaTeX texts; False when the deadline passes first."""
+        process = self._ready()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps([gold, answer]).encode() + b"\n")
+            process.stdin.flush()
+            reply = _read_line(process, self.deadline)
+        except OSError:
+            reply = b""
+        if not reply:
+            self.num_timeouts += 1
+            self.stop()
+            self._launch()  # at once, so that it is ready by the next check
+            return False
+        return reply.strip() == b"true"
+
+    def stop(self) -> None:
+        """Kill the process and wait for its end."""
+        process, self._process, self._is_ready = self._process, None, False
+        if process is None:
+            return
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        process.wait()
+
+    def _ready(self) -> subprocess.Popen[bytes]:
+        """Return a process that waits for requests; the wait for its start moves the deadline."""
+        process = self._process or self._launch()
+        if self._is_ready:
+            return process
+        started = time.monotonic()
+        if _read_line(process, started + _START_S).strip() != b"ready":
+            self.stop()
+            raise SpiralError(
+                "cannot start the process that compares mathematical answers; is math-verify installed? "
+                "Try: python -c 'import math_verify'"
+            )
+        self._is_ready = True
+        self.deadline += time.monotonic() - started
+        return process
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        if not self._registered:
+            atexit.register(close)
+            os.register_at_fork(after_in_child=_forget)
+            self._registered = True
+        # -P: the script's own folder holds modules named like those of the standard library.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(Path(_answers_compare.__file__).with_name("_answers_child.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        return self._process
+
+
+def _read_line(process: subprocess.Popen[bytes], deadline: float) -> bytes:
+    """Return one line of the process's output, or b"" when it ends or the deadline passes first."""
+    assert process.stdout is not None
+    descriptor, line = process.stdout.fileno(), b""
+    while not line.endswith(b"\n"):
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        part = os.read(descriptor, 4096) if ready else b""
+        if not part:
+            return b""
+        line += part
+    return line
+
+
+def _forget() -> None:
+    """In a forked process: leave the parent's child alone and start with none."""
+    global _CHILD
+    _CHILD = _Child()
+
+
+_CHILD = _Child()
