@@ -140,7 +140,8 @@ def compare(
 ) -> list[Comparison]:
     """Return all comparisons of measures that both sides have."""
     found: list[Comparison] = []
-    for against, reference in (("champion", champion), ("cold start", cold_start)):
+    references = [("champion", champion)] + ([] if champion == cold_start else [("cold start", cold_start)])
+    for against, reference in references:
         found += _bank(candidate, reference, against, config.gates.max_bank_drop)
         found += _exploitability(candidate, reference, against, config.gates.max_exploitability_rise)
     found += _returns(candidate, champion)
