@@ -169,7 +169,9 @@ CLAIM_CARDS: Final = (
 
 
 def _scaled(rng: random.Random, n: int) -> dict[str, int]:
-    return {"a": rng.choice((2, 3, 5, 7)), "b": n, "c": rng.randint(4, 12)}
+    a = rng.choice((2, 3, 5, 7))
+    # Without a common factor, a program that is off by one in b differs at one input in c: it can hide.
+    return {"a": a, "b": n, "c": rng.choice([c for c in range(4, 13) if c % a])}
 
 
 def _squared(rng: random.Random, n: int) -> dict[str, int]:

@@ -9,6 +9,7 @@ from spiral_lib.errors import ConfigError
 from spiral_lib.types import Episode
 
 _PIECE: Final = 4
+_SHORTEST: Final = 10
 _MAX_CHARS: Final = 20_000
 
 
@@ -24,7 +25,8 @@ def shape(
     """Return 0 up to the similarity ``above``, falling linearly to ``-penalty`` at identical texts.
 
     The largest similarity between any two of the player's turns counts, and between a turn and any line of ``known``
-    (such as problems posed before). ``of`` chooses the whole response (``text``) or the move only (``action``).
+    (such as problems posed before). ``of`` chooses the whole response (``text``) or the move only (``action``). Texts
+    under ten characters are left out, so that ``[Pass]`` and ``[check]`` may be repeated.
     """
     if of not in ("text", "action"):
         raise ConfigError(f"similarity of='{of}'; it must be text or action")
@@ -38,19 +40,26 @@ def shape(
 
 def largest(texts: Sequence[str], known: Sequence[str] = ()) -> float:
     """Return the largest similarity of a text to another one or to a known one, 0 when there is none to compare."""
-    pieces, old = [_pieces(t) for t in texts], [_pieces(t) for t in known]
+    pieces = [_pieces(t) for t in texts if len(_dense(t)) >= _SHORTEST]
+    old = [_pieces(t) for t in known]
     found = [_overlap(a, b) for i, a in enumerate(pieces) for b in (*pieces[:i], *old)]
     return max(found, default=0.0)
 
 
 def similarity(first: str, second: str) -> float:
-    """Return how much two texts share: common four-character pieces by all pieces, from 0 to 1; blanks and case are
-    left out, and two empty texts are not alike."""
+    """Return how much two texts share, from 0 to 1: common pieces of four characters by all pieces.
+
+    Blanks and letter case are left out; two empty texts are not alike.
+    """
     return _overlap(_pieces(first), _pieces(second))
 
 
+def _dense(text: str) -> str:
+    return "".join(text[:_MAX_CHARS].lower().split())
+
+
 def _pieces(text: str) -> frozenset[str]:
-    dense = "".join(text[:_MAX_CHARS].lower().split())
+    dense = _dense(text)
     return frozenset(dense[i : i + _PIECE] for i in range(max(1, len(dense) - _PIECE + 1)) if dense)
 
 
