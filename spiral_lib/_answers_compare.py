@@ -5,6 +5,7 @@ What is left (radicals, polynomials, matrices, equations) goes to ``symbolic``, 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -21,7 +22,9 @@ T = TypeVar("T")
 
 _CHOICE = re.compile(r"\(?([A-Z])\)?\.?")
 _BASE = re.compile(r"\(?([0-9A-Za-z]+)\)?_\{?([0-9]{1,2})\}?")
-_NAME = re.compile(r"(?:[A-Za-z]+|\\[a-z]+)(?:_\{?\w+\}?)?'?(?:\([a-z](?:,[a-z])*\))?")
+_NAME = re.compile(
+    r"(?:[A-Za-z]+|\\[a-z]+)(?:_\{?\w+\}?)?'?(?:\([a-z](?:,[a-z])*\))?|\([A-Za-z](?:, ?[A-Za-z])*\)"
+)
 _VARIABLE = re.compile(r"[A-Za-z]|\\[a-z]+")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z .'-]*")
 _SHORT_WORDS = frozenset({"yes", "no", "odd", "even", "true", "none", "all", "red", "east", "west"})
@@ -47,13 +50,14 @@ class _Comparison:
     """One comparison of cleaned texts; the rules are tried in order until one decides (True or False, not None)."""
 
     def __init__(self, symbolic: Symbolic) -> None:
-        self._symbolic = symbolic
+        self._symbolic = functools.cache(symbolic)  # the members of long lists meet again and again
 
     def same(self, gold: str, answer: str) -> bool:
         gold, answer = gold.strip(), answer.strip()
         if not gold or not answer:
             return False
-        if gold == answer:
+        # "100,200" may be a number or a list; written alike it is right in both readings.
+        if gold == answer or gold.replace(", ", ",") == answer.replace(", ", ","):
             return True
         rules = (_choices, _bases, _words, self._numbers, self._units, self._plus_minus, self._ranges,
                  self._lists, self._brackets, self._equations)  # fmt: skip

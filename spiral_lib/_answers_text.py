@@ -36,17 +36,17 @@ _PART = rf"\\frac\s*\{{({_INTEGER})\}}\s*\{{({_INTEGER})\}}"
 _MIXED = re.compile(rf"{_SIGN}({_INTEGER})\s*(?:{_PART}|\s({_INTEGER})/({_INTEGER}))")
 _TIMES_TEN = r"(?:\\times|\\cdot|\*|x)\s*10\s*\^\s*\{?\s*([+-]?[0-9]{1,3})\s*\}?"
 _SCIENTIFIC = re.compile(rf"{_SIGN}({_DECIMAL})\s*(?:[eE]([+-]?[0-9]{{1,3}})|{_TIMES_TEN})")
+_REPEATING = re.compile(rf"{_SIGN}([0-9]{{0,50}})\.([0-9]{{0,50}})\\overline\s*\{{\s*([0-9]{{1,50}})\s*\}}")
 _POWER_OF_TEN = re.compile(rf"{_SIGN}10\s*\^\s*\{{?\s*([+-]?[0-9]{{1,3}})\s*\}}?")
 _PERCENT = re.compile(r"(.*?)\s*(?:%|\bpercent)")
 
-_UNIT = re.compile(r"(.*[0-9A-Za-z}\)])\s+((?:[A-Za-z]{1,14}\.?\s*){1,3})(?:\^\s*\{?\s*[23]\s*\}?)?", re.DOTALL)
+_UNIT = re.compile(r"(.*?[0-9A-Za-z}\)])\s+((?:[A-Za-z]{2,14}\.?\s*){1,3})(?:\^\s*\{?\s*[23]\s*\}?)?", re.DOTALL)
 _UNIT_POWER = re.compile(r"\^\s*\{?\s*([23])\s*\}?\Z")
 # Words behind a number that change its meaning, or that hedge.
 _NO_UNIT = frozenset({
     "or", "and", "not", "if", "maybe", "either", "to", "is", "but", "nor", "than", "hundred", "thousand", "million",
     "billion", "trillion", "percent", "dozen", "half", "sin", "cos", "tan", "log", "ln", "exp", "sqrt", "pi", "in",
     "for", "all", "any", "more", "less", "least", "most", "wrong", "mod", "over", "where",
-    "i", "e", "x", "y", "z", "n", "k", "t",
 })  # fmt: skip
 
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{5,}")
@@ -82,11 +82,20 @@ def clean(text: str) -> str:
     for old, new in _REPLACED:
         text = text.replace(old, new)
     for _ in range(4):  # wrappers in wrappers; what is nested deeper is no answer
-        text = _TEXT.sub(lambda m: f" {m.group(1)} ", text)
+        text = _TEXT.sub(_plain_words, text)
     text = _SHORT_FRACTION.sub(lambda m: f"\\frac{_braced(m.group(1))}{_braced(m.group(2))}", text)
     text = re.sub(r"\+\s*\\infty", r"\\infty", text)
     text = re.sub(r"_([0-9])\s", r"_{\1} ", text)
+    text = re.sub(r"\^\s*(-?[0-9]+)", r"^{\1}", text)  # 2^10 as people write it, not 2^1 times 0
     return " ".join(text.split()).rstrip(" .,;").removesuffix("\\").strip()
+
+
+def _plain_words(match: re.Match[str]) -> str:
+    words = match.group(1)
+    # "5\text{ m}" has a unit, "5 m" a variable: a letter of text set off by a blank becomes a word of its own.
+    if match.start() > 0 and len(words.strip()) == 1 and words[0] == " " and words.strip().isalpha():
+        return f" unit{words.strip()} "
+    return f" {words} "
 
 
 def _undressed(text: str) -> str:
@@ -153,6 +162,12 @@ def _read_scientific(match: re.Match[str]) -> Fraction:
     return _signed(match, _decimal(match[2]) * Fraction(10) ** int(match[3] or match[4]))
 
 
+def _read_repeating(match: re.Match[str]) -> Fraction:
+    fixed, cycle = match[3], match[4]
+    start = Fraction(int(f"{match[2]}{fixed}" or "0"), 10 ** len(fixed))
+    return _signed(match, start + Fraction(int(cycle), 10 ** len(fixed) * (10 ** len(cycle) - 1)))
+
+
 def _read_power(match: re.Match[str]) -> Fraction:
     return _signed(match, Fraction(10) ** int(match[2]))
 
@@ -163,6 +178,7 @@ _READERS = (
     (_MIXED, _read_mixed),
     (_SCIENTIFIC, _read_scientific),
     (_POWER_OF_TEN, _read_power),
+    (_REPEATING, _read_repeating),
 )
 
 

@@ -143,7 +143,11 @@ def check(gold: str, answer: str) -> bool:
     """
     with _CHILD.lock:
         _CHILD.deadline = time.monotonic() + DEADLINE_S - _KILL_S
-        return _answers_compare.equal(gold, answer, _CHILD.compare)
+        try:
+            return _answers_compare.equal(gold, answer, _CHILD.compare)
+        except _Overrun:
+            _CHILD.num_timeouts += 1
+            return False
 
 
 def timeouts() -> int:
@@ -155,6 +159,10 @@ def close() -> None:
     """End the child process, if there is one; the next check that needs it starts another."""
     with _CHILD.lock:
         _CHILD.stop()
+
+
+class _Overrun(Exception):
+    """The time or memory of one check is used up."""
 
 
 class _Child:
@@ -169,8 +177,10 @@ class _Child:
         self._registered = False
 
     def compare(self, gold: str, answer: str) -> bool:
-        """Return the child's verdict on two LaTeX texts; False when the deadline passes first."""
+        """Return the child's verdict on two LaTeX texts. Raises _Overrun when the deadline passes first."""
         process = self._ready()
+        if time.monotonic() >= self.deadline:  # used up by the parts compared before; the child itself is well
+            raise _Overrun
         assert process.stdin is not None
         try:
             process.stdin.write(json.dumps([gold, answer]).encode() + b"\n")
@@ -179,10 +189,9 @@ class _Child:
         except OSError:
             reply = b""
         if not reply:
-            self.num_timeouts += 1
             self.stop()
             self._launch()  # at once, so that it is ready by the next check
-            return False
+            raise _Overrun
         return reply.strip() == b"true"
 
     def stop(self) -> None:

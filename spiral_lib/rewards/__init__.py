@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from spiral_lib import plugins
 from spiral_lib.config import RewardConfig
-from spiral_lib.rewards.outcome import outcome
+from spiral_lib.rewards import outcome
 from spiral_lib.types import EndReason, Episode, Returns
 
 MANY_TERMS = 3
@@ -19,7 +19,7 @@ def rewards(episode: Episode, config: RewardConfig) -> Returns:
 
     A void match (opponent_error) gives zeros, whatever the terms. With terms the pair need not sum to zero.
     """
-    first, second = outcome(episode, forfeit=config.forfeit)
+    first, second = outcome.outcome(episode, forfeit=config.forfeit)
     if episode.end_reason is EndReason.OPPONENT_ERROR:
         return (first, second)
     _warn_of_many(tuple(term.name for term in config.terms))
