@@ -185,7 +185,7 @@ def test_a_full_prompt_shows_the_rules_and_a_compact_one_leaves_them_out() -> No
 
 def test_the_prompt_names_seat_and_role_and_shows_only_this_view() -> None:
     text = user_text(kuhn_view(player=1, observation="You hold the jack."), PromptConfig())
-    assert "seat is 1" in text and "role is second" in text
+    assert "player 1, the second" in text
     assert "jack" in text and "king" not in text.replace("kuhn", "")
 
 
