@@ -40,11 +40,11 @@ def supports(config: Any) -> bool:
 
 @dataclass(kw_only=True, slots=True)
 class _Layer:
-    norm_M: torch.Tensor
+    norm_M: torch.Tensor | None  # None where it is folded into the product that follows
     qkv_PM: torch.Tensor  # P = (H + 2 K) * D: queries, keys, values
     qk_norm_HD: torch.Tensor | None  # (H + K, D); Qwen3 only
     out_MQ: torch.Tensor
-    mlp_norm_M: torch.Tensor
+    mlp_norm_M: torch.Tensor | None
     gate_up_FM: torch.Tensor
     down_MF: torch.Tensor
 
@@ -95,6 +95,7 @@ class SlotDecoder:
         rotary = model.model.rotary_emb
         self._inv_freq_D, self._rope_scale = rotary.inv_freq.float().clone(), float(rotary.attention_scaling)
         self.device, self._dtype = model.device, model.dtype
+        self._eps_tensor = torch.tensor(self._eps, device=self.device)
         self.load(model.state_dict())
         self._cache = self._new_cache(slots)
         self._lengths_B = torch.zeros(slots, dtype=torch.long, device=self.device)
@@ -122,15 +123,27 @@ class SlotDecoder:
         if f"{at}{attn}q_norm.weight" in weights:
             q, k = weights[f"{at}{attn}q_norm.weight"], weights[f"{at}{attn}k_norm.weight"]
             qk_norm = torch.cat((q.expand(self._heads, -1), k.expand(self._kv_heads, -1)))
+        norm_M, qkv_PM = self._folded(
+            fused("input_layernorm"), fused(f"{attn}q_proj", f"{attn}k_proj", f"{attn}v_proj")
+        )
+        mlp_norm_M, gate_up_FM = self._folded(
+            fused("post_attention_layernorm"), fused("mlp.gate_proj", "mlp.up_proj")
+        )
         return _Layer(
-            norm_M=fused("input_layernorm"),
-            qkv_PM=fused(f"{attn}q_proj", f"{attn}k_proj", f"{attn}v_proj"),
+            norm_M=norm_M,
+            qkv_PM=qkv_PM,
             qk_norm_HD=qk_norm,
             out_MQ=fused(f"{attn}o_proj"),
-            mlp_norm_M=fused("post_attention_layernorm"),
-            gate_up_FM=fused("mlp.gate_proj", "mlp.up_proj"),
+            mlp_norm_M=mlp_norm_M,
+            gate_up_FM=gate_up_FM,
             down_MF=fused("mlp.down_proj"),
         )
+
+    def _folded(self, norm_M: torch.Tensor, product: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Return the norm's weight and the product after it, merged where precision allows."""
+        if self._dtype is not torch.float32:
+            return norm_M, product
+        return None, product * norm_M
 
     def _new_cache(self, rows: int) -> SlotCache:
         return SlotCache(
@@ -259,22 +272,31 @@ class SlotDecoder:
         at_B = torch.arange(first, first + rows, device=self.device)[:, None]
         hidden_NM = F.embedding(tokens_BS.reshape(-1), self._embed_VM)
         for layer, kv in zip(self._layers, cache.kv, strict=True):
-            normed_NM = F.rms_norm(hidden_NM, hidden_NM.shape[-1:], layer.norm_M, self._eps)
+            normed_NM = self._normed(hidden_NM, layer.norm_M)
             qkv_NPD = F.linear(normed_NM, layer.qkv_PM).view(-1, heads + 2 * kv_heads, size)
             qk_NPD = qkv_NPD[:, : heads + kv_heads]
             turned = qk_NPD
             if layer.qk_norm_HD is not None:
-                turned = F.rms_norm(qk_NPD, (size,), None, self._eps) * layer.qk_norm_HD
+                turned = self._normed(qk_NPD, None) * layer.qk_norm_HD
             torch.addcmul(turned * cos_ND, turned.roll(size // 2, -1), sin_ND, out=qk_NPD)
             # (2, rows, K, L, D) indexed by row and position puts rows and tokens first.
             kv[:, at_B, :, positions_BS] = qkv_NPD[:, heads:].view(rows, width, 2, kv_heads, size)
             q_BSHD = qkv_NPD[:, :heads].view(rows, width, heads, size)
             mixed_NQ = self._attend(q_BSHD, kv[:, first : first + rows, :, :length], mask_BSL)
             hidden_NM = torch.addmm(hidden_NM, mixed_NQ, layer.out_MQ.t())
-            normed_NM = F.rms_norm(hidden_NM, hidden_NM.shape[-1:], layer.mlp_norm_M, self._eps)
+            normed_NM = self._normed(hidden_NM, layer.mlp_norm_M)
             gate_NF, up_NF = F.linear(normed_NM, layer.gate_up_FM).chunk(2, -1)
             hidden_NM = torch.addmm(hidden_NM, F.silu(gate_NF).mul_(up_NF), layer.down_MF.t())
         return hidden_NM.view(rows, width, -1)
+
+    def _normed(self, x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+        """Return the root-mean-square norm over the last axis."""
+        size = x.shape[-1]
+        if weight is not None or x.dtype is not torch.float32:
+            return F.rms_norm(x, (size,), weight, self._eps)
+        # A third of the time of the library's composite on a CPU, where it would be the costliest part of a step.
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x * torch.addcmul(self._eps_tensor, length, length, value=1 / size).rsqrt_()
 
     def _attend(self, q_BSHD: torch.Tensor, kv: torch.Tensor, mask_BSL: torch.Tensor) -> torch.Tensor:
         rows, width, heads, size = q_BSHD.shape

@@ -122,7 +122,8 @@ def driver_row(folder: Path) -> dict[str, Any]:
 def refill_row(folder: Path) -> dict[str, Any]:
     draw = random.Random(1)
     engine = HfEngine(folder, tiny.config(slots=64))
-    asked = requests([draw.choice((4, 8, 16, 32, 64)) for _ in range(256)])
+    # Most replies are short and some are long, as when a model thinks.
+    asked = requests([draw.choice((8, 8, 8, 12, 16, 24, 32, 96)) for _ in range(512)])
 
     def waves() -> int:
         return sum(finish(engine, asked[begin : begin + 64]) for begin in range(0, len(asked), 64))
