@@ -221,6 +221,7 @@ def _episode(
         returns=returns,
         end_reason=end,
         forfeited_by=forfeited_by,
+        params=spec.params,
     )
 
 
