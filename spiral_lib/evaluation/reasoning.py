@@ -72,7 +72,7 @@ def _by_role(episodes: Sequence[Episode], policy: str) -> dict[str, float]:
     for episode in episodes:
         for turn in episode.turns:
             if turn.response_ids and turn.policy == policy:
-                name = f"reasoning/{episode.game}/{turn.role}/invalid_share"
+                name = f"reasoning/{episode.game}/{turn.role.replace(' ', '_')}/invalid_share"
                 seen[name] += 1
                 invalid[name] += not turn.legal
     return {name: invalid[name] / n for name, n in sorted(seen.items())}
