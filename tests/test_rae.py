@@ -128,7 +128,9 @@ def test_a_constant_offset_of_one_role_vanishes_from_its_advantages() -> None:
     assert play(shifted, [1.0] * 400)[-1] == pytest.approx(0.0, abs=1e-8)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"decay": 2, "baseline": "role", "values": {}}', '{"decay": 0.9}', "null"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"decay": 2, "baseline": "role", "values": {}}', '{"decay": 0.9}', "null"]
+)
 def test_other_text_is_no_saved_baseline(text: str) -> None:
     with pytest.raises(ConfigError):
         RoleBaselines.from_json(text)

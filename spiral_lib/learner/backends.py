@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from spiral_lib.config import LearnerConfig
+from spiral_lib.durable import new_folder
 from spiral_lib.errors import CheckpointError, LearnerError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Backend(Protocol):
         ...
 
     def save_optimizer(self, out: Path) -> None:
-        """Write the optimizer state by parameter name into the folder ``out``."""
+        """Write the optimizer state by parameter name as the folder ``out``, whole or not at all."""
         ...
 
     def load_optimizer(self, folder: Path) -> None:
@@ -84,9 +85,9 @@ class TorchBackend:
         state = self._optimizer.state
         tensors = {f"{n}.{m}": state[p][m] for n, p in self._named.items() if p in state for m in _MOMENTS}
         steps = {n: int(state[p]["step"]) for n, p in self._named.items() if p in state}
-        out.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, out / OPTIMIZER_FILE)
-        (out / STEPS_FILE).write_text(json.dumps({"steps": steps}, sort_keys=True), encoding="utf-8")
+        with new_folder(out) as folder:
+            save_file(tensors, folder / OPTIMIZER_FILE)
+            (folder / STEPS_FILE).write_text(json.dumps({"steps": steps}, sort_keys=True), encoding="utf-8")
 
     def load_optimizer(self, folder: Path) -> None:
         """Restore moments and step counts exactly."""

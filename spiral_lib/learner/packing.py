@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ATTENTION: Final = "spiral_segments"
-MAX_PADDING: Final = 0.3
+MAX_PADDING: Final = 0.15
 """Share of padding above which the packed layout is taken where the model allows it."""
 
 

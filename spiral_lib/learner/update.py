@@ -85,7 +85,7 @@ class Learner:
         )
 
     def save_optimizer(self, out: Path) -> None:
-        """Write the optimizer state into the folder ``out``; with the checkpoint it resumes exactly."""
+        """Write the optimizer state as the folder ``out``; with the checkpoint it resumes exactly."""
         self._update.backend.save_optimizer(out)
 
 

@@ -66,7 +66,9 @@ def random_model(seed: int = 0, kind: str = "qwen3", **settings: Any) -> Any:
     return model.eval()
 
 
-def sample(prompt: tuple[int, ...], response: tuple[int, ...], advantage: float, *, episode: str = "e", **rest: Any) -> Sample:
+def sample(
+    prompt: tuple[int, ...], response: tuple[int, ...], advantage: float, *, episode: str = "e", **rest: Any
+) -> Sample:
     """A sample with the given ids; log-probs of the engine default to zeros."""
     values: dict[str, Any] = {"turn": 0, "game": "g", "role": "0", "reward": advantage, "baseline": 0.0}
     values |= {"old_logprobs": (0.0,) * len(response)} | rest
@@ -127,7 +129,8 @@ def turn(index: int, player: int, **rest: Any) -> Turn:
 
 def episode(id: str, returns: tuple[float, float], turns: tuple[Turn, ...] | None = None, **rest: Any) -> Episode:
     """An episode with one turn of each player unless turns are given."""
-    values: dict[str, Any] = {"game": "g", "seed": 0, "policies": ("self", "self"), "end_reason": EndReason.FINISHED} | rest
+    values: dict[str, Any] = {"game": "g", "seed": 0, "policies": ("self", "self")}
+    values |= {"end_reason": EndReason.FINISHED} | rest
     return Episode(id=id, returns=returns, turns=turns or (turn(0, 0), turn(1, 1)), **values)
 
 

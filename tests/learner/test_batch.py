@@ -92,7 +92,8 @@ def test_an_empty_response_is_dropped_and_counted_but_its_match_moves_the_baseli
 
 
 def test_a_response_of_one_token_is_a_sample() -> None:
-    batch = build([episode("1", (1, -1), (turn(0, 0, response_ids=(7,), logprobs=(-0.5,)),))], RoleBaselines(0.95), settings())
+    short = turn(0, 0, response_ids=(7,), logprobs=(-0.5,))
+    batch = build([episode("1", (1, -1), (short,))], RoleBaselines(0.95), settings())
     assert [s.response_ids for s in batch.samples] == [(7,)]
 
 

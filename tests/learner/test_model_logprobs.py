@@ -4,7 +4,17 @@ import math
 
 import pytest
 import torch
-from learner_cases import GOLDEN_ROWS, furthest, golden_model, gradients, packs_of, random_model, sample, same_bits, settings
+from learner_cases import (
+    GOLDEN_ROWS,
+    furthest,
+    golden_model,
+    gradients,
+    packs_of,
+    random_model,
+    same_bits,
+    sample,
+    settings,
+)
 
 from spiral_lib.learner import logprobs, packing
 from spiral_lib.learner.loss import TokenInputs, token_loss
@@ -29,14 +39,14 @@ def evaluate(model, rows, how: str, *, chunk: int = 512, temperature: float = 1.
     for pack in packs_of(rows, how):
         new, entropy = logprobs.token_logprobs(model, pack, temperature=temperature, chunk=chunk)
         advantage = [rows[i].advantage for i in pack.rows for _ in rows[i].response_ids]
-        inputs = TokenInputs(
-            old_R=new.detach(), advantage_R=torch.tensor(advantage).to(new), mask_R=torch.ones_like(new, dtype=torch.bool)
-        )
+        everywhere = torch.ones_like(new, dtype=torch.bool)
+        inputs = TokenInputs(old_R=new.detach(), advantage_R=torch.tensor(advantage).to(new), mask_R=everywhere)
         loss = token_loss(new, entropy, inputs, config).total / 8 / len(rows)
         loss.backward()
         total += float(loss.detach())
-        for i, lp, h in zip(pack.rows, new.detach().split(pack.response_lengths), entropy.split(pack.response_lengths), strict=True):
-            out[i], entropies[i] = lp, h.detach()
+        parts = (t.detach().split(pack.response_lengths) for t in (new, entropy))
+        for i, lp, h in zip(pack.rows, *parts, strict=True):
+            out[i], entropies[i] = lp, h
     order = range(len(rows))
     return [out[i] for i in order], [entropies[i] for i in order], total, gradients(model)
 
@@ -94,7 +104,8 @@ def test_one_line_without_segments_would_mix_rows() -> None:
     pack = packing.make(rows, range(3), packed=True)
     one = logprobs.token_logprobs(model, pack, temperature=1.0, chunk=8)[0]
     hidden = model.model(input_ids=pack.ids_BT, position_ids=pack.positions_BT, use_cache=False).last_hidden_state
-    mixed = logprobs.head_logprobs(hidden[0, pack.where_R], model.lm_head.weight, pack.target_R, temperature=1.0, chunk=8)[0]
+    head = model.lm_head.weight
+    mixed = logprobs.head_logprobs(hidden[0, pack.where_R], head, pack.target_R, temperature=1.0, chunk=8)[0]
     assert torch.equal(one[:2], mixed[:2])
     assert float((one[2:] - mixed[2:]).abs().min().detach()) > 1e-4
 

@@ -78,7 +78,9 @@ def test_the_same_step_gives_the_same_bits_and_another_step_another_order() -> N
     assert minibatches(12, 4, 0, 1, 0) != minibatches(12, 4, 0, 2, 0) != minibatches(12, 4, 0, 2, 1)
 
 
-@pytest.mark.parametrize(("count", "size", "parts"), [(10, 0, [10]), (10, 4, [3, 3, 4]), (290, 160, [145, 145]), (3, 160, [3])])
+@pytest.mark.parametrize(
+    ("count", "size", "parts"), [(10, 0, [10]), (10, 4, [3, 3, 4]), (290, 160, [145, 145]), (3, 160, [3])]
+)
 def test_minibatches_are_equal_parts_that_hold_every_sample_once(count: int, size: int, parts: list[int]) -> None:
     found = minibatches(count, size, 7, 1, 0)
     assert [len(p) for p in found] == parts
@@ -165,9 +167,9 @@ def test_resumed_training_equals_uninterrupted_training_bit_for_bit(tmp_path: Pa
     first = PolicyUpdate(random_model(), random_model(1), config)
     for step in (1, 2):
         first.run(samples, step=step)
-    first.backend.save_optimizer(tmp_path)
+    first.backend.save_optimizer(tmp_path / "o")
     second = PolicyUpdate(copy.deepcopy(first.backend.model), random_model(1), config)
-    second.backend.load_optimizer(tmp_path)
+    second.backend.load_optimizer(tmp_path / "o")
     for step in (3, 4):
         second.run(samples, step=step)
     assert same_bits(weights(whole.backend.model), weights(second.backend.model))
@@ -179,16 +181,17 @@ def test_optimizer_state_is_keyed_by_parameter_name_in_safetensors(tmp_path: Pat
 
     loop = PolicyUpdate(random_model(), None, settings())
     loop.run(sampled(random_model(), 3), step=1)
-    loop.backend.save_optimizer(tmp_path)
+    loop.backend.save_optimizer(tmp_path / "o")
     names = {n for n, _ in loop.backend.model.named_parameters()}
-    assert set(load_file(tmp_path / backends.OPTIMIZER_FILE)) == {f"{n}.{m}" for n in names for m in ("exp_avg", "exp_avg_sq")}
-    assert sorted(p.name for p in tmp_path.iterdir()) == [backends.STEPS_FILE, backends.OPTIMIZER_FILE]
+    stored = set(load_file(tmp_path / "o" / backends.OPTIMIZER_FILE))
+    assert stored == {f"{n}.{m}" for n in names for m in ("exp_avg", "exp_avg_sq")}
+    assert sorted(p.name for p in (tmp_path / "o").iterdir()) == [backends.STEPS_FILE, backends.OPTIMIZER_FILE]
 
 
 def test_an_optimizer_state_that_was_never_stepped_restores(tmp_path: Path) -> None:
     loop = PolicyUpdate(random_model(), None, settings())
-    loop.backend.save_optimizer(tmp_path)
-    loop.backend.load_optimizer(tmp_path)
+    loop.backend.save_optimizer(tmp_path / "o")
+    loop.backend.load_optimizer(tmp_path / "o")
     other = PolicyUpdate(random_model(), None, settings())
     samples = sampled(random_model(), 3)
     for each in (loop, other):
@@ -199,10 +202,10 @@ def test_an_optimizer_state_that_was_never_stepped_restores(tmp_path: Path) -> N
 def test_an_optimizer_state_of_another_model_is_refused(tmp_path: Path) -> None:
     loop = PolicyUpdate(random_model(), None, settings())
     loop.run(sampled(random_model(), 3), step=1)
-    loop.backend.save_optimizer(tmp_path)
+    loop.backend.save_optimizer(tmp_path / "o")
     for other in (random_model(hidden_size=32), random_model(num_hidden_layers=1)):
         with pytest.raises(CheckpointError, match="another model"):
-            PolicyUpdate(other, None, settings()).backend.load_optimizer(tmp_path)
+            PolicyUpdate(other, None, settings()).backend.load_optimizer(tmp_path / "o")
     with pytest.raises(CheckpointError, match="no optimizer state"):
         loop.backend.load_optimizer(tmp_path / "absent")
 
@@ -225,7 +228,7 @@ def test_wrong_log_probs_are_refused_before_the_first_update_with_the_likely_cau
     before = weights(model)
     at_other_temperature = sampled(model, 20, temperature=0.5)
     loop = PolicyUpdate(model, None, settings("lr=0.1"))
-    with pytest.raises(LearnerError, match=r"rollout\.temperature=1.*learner\.max_mismatch|max_mismatch.*temperature=1"):
+    with pytest.raises(LearnerError, match=r"learner\.max_mismatch=0\.02.*rollout\.temperature=1"):
         loop.run(at_other_temperature, step=1)
     assert same_bits(before, weights(model))
     assert all(p.grad is None for p in model.parameters())
