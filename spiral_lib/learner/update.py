@@ -120,7 +120,7 @@ class PolicyUpdate:
         """
         config = self._config.learner
         lr = learning_rate(config, step) * lr_scale
-        if not any(s.advantage != 0 and not self._is_masked(s) for s in samples):
+        if not self._has_signal(samples):
             return {"learner/no_signal": 1.0, "learner/lr": lr, "learner/tokens": 0.0, "learner/skipped": 0.0}
         fixed = self._fixed(samples)
         tally = Tally()
@@ -135,8 +135,10 @@ class PolicyUpdate:
         return tally.metrics() | {"learner/no_signal": 0.0, "learner/lr": lr}
 
     def _minibatch(self, samples: Sequence[batch.Sample], fixed: _Fixed, lr: float, tally: Tally) -> None:
-        """Accumulate micro-batches, then make one optimizer step or skip it."""
+        """Accumulate micro-batches, then make one optimizer step or skip it; do nothing where every sample is masked."""
         config = self._config.learner
+        if not self._has_signal(samples):
+            return
         # Both factors are constants of the whole mini-batch: neither lengths nor the split into packs matter.
         scale = 1.0 / (config.normalizer * len(samples))
         total, culprits = 0.0, list[str]()
@@ -242,6 +244,9 @@ class PolicyUpdate:
             engine_R=torch.cat([fixed.engine[i] for i in pack.rows]) if corrected else None,
             reference_R=None if fixed.reference is None else torch.cat([fixed.reference[i] for i in pack.rows]),
         )
+
+    def _has_signal(self, samples: Sequence[batch.Sample]) -> bool:
+        return any(s.advantage != 0 and not self._is_masked(s) for s in samples)
 
     def _is_masked(self, sample: batch.Sample) -> bool:
         return self._config.learner.mask_truncated and sample.truncated

@@ -281,6 +281,14 @@ def test_masked_truncated_samples_give_no_loss_but_count_in_the_divisor() -> Non
     assert again == masked
 
 
+def test_a_mini_batch_of_masked_samples_makes_no_optimizer_step() -> None:
+    samples = [dataclasses.replace(s, truncated=i > 0) for i, s in enumerate(sampled(random_model(), 3))]
+    metrics = trained(samples, "mask_truncated=true minibatch=1")[1]
+    assert (metrics["learner/optimizer_steps"], metrics["learner/skipped"]) == (1, 0)
+    none_left = trained([dataclasses.replace(s, truncated=True) for s in samples], "mask_truncated=true")[1]
+    assert none_left["learner/no_signal"] == 1.0
+
+
 def test_the_reference_pulls_the_policy_back_and_stays_frozen() -> None:
     reference = random_model(1)
     before = weights(reference)
