@@ -135,7 +135,7 @@ class PolicyUpdate:
         return tally.metrics() | {"learner/no_signal": 0.0, "learner/lr": lr}
 
     def _minibatch(self, samples: Sequence[batch.Sample], fixed: _Fixed, lr: float, tally: Tally) -> None:
-        """Accumulate micro-batches, then make one optimizer step or skip it; do nothing where every sample is masked."""
+        """Accumulate micro-batches, then make one optimizer step or skip it; nothing where all is masked."""
         config = self._config.learner
         if not self._has_signal(samples):
             return
