@@ -26,7 +26,9 @@ UNIVERSE: Final = {"x": (-50, 50)}
 _NUM_EXAMPLES: Final = 3
 
 _PROGRAM: Final = {
-    "template": "The generator fills the slots of a template: [Program: a=3 b=-5 c=4].",
+    "template": (
+        "The generator fills the slots of a template with whole numbers from -999 to 999: [Program: a=3 b=-5 c=4]."
+    ),
     "free": "The generator writes an expression: [Program: (3*x - 5) // 4].",
 }
 _RULES: Final = (

@@ -22,7 +22,10 @@ from spiral_lib.types import GameSpec
 UNIVERSE: Final = {"x": (-10, 10), "y": (-10, 10)}
 
 _CLAIM: Final = {
-    "template": "The prover fills the slots of a template and says if the claim is true: [Claim: a=2 b=1 c=3 | false].",
+    "template": (
+        "The prover fills the slots of a template with whole numbers from -999 to 999 and says if the claim is true: "
+        "[Claim: a=2 b=1 c=3 | false]."
+    ),
     "free": "The prover writes a condition on the given topic and says if it is true: [Claim: x*x + y*y >= 1 | false].",
 }
 _RULES: Final = (

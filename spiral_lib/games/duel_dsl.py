@@ -28,6 +28,7 @@ _ALLOWED: Final = re.compile(r"[0-9a-z()+\-*/%<>=! ]*")
 _TOKEN: Final = re.compile(r" *(?:([0-9]+)|([a-z][a-z0-9]*)|(\*\*|//|==|!=|<=|>=|[-+*%<>()]))")
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,7}")
 _WORDS: Final = ("and", "or", "not")
+_INFIX: Final = frozenset((*COMPARISONS, "and", "or", "+", "-", "*", "//", "%", "**"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -187,7 +188,7 @@ class _Parser:
         while True:
             sign = self._peek()
             kind = "compare" if sign in COMPARISONS else sign
-            if kind in ("not", "neg") or PRECEDENCE.get(kind, -1) < level:
+            if sign not in _INFIX or PRECEDENCE[kind] < level:
                 return node
             node = self._chain(node, depth) if kind == "compare" else self._operation(node, depth)
 

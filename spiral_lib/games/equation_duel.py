@@ -27,7 +27,10 @@ _LANGUAGE: Final = (
     "// rounds down, % is the remainder, never negative for a positive divisor."
 )
 _POSE: Final = {
-    "template": "The proposer fills the slots of a template and adds the solution: [Pose: a=3 b=-5 c=7 | 4].",
+    "template": (
+        "The proposer fills the slots of a template with whole numbers from -999 to 999 and adds the solution: "
+        "[Pose: a=3 b=-5 c=7 | 4]."
+    ),
     "free": "The proposer writes a condition on the given topic and adds the solution: [Pose: 3*x - 5 == 7 | 4].",
 }
 _RULES: Final = (

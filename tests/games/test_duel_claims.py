@@ -234,6 +234,12 @@ def test_a_known_program_is_worth_half() -> None:
     assert digest and after(programs(bank=digest), right, "[Approve]").returns() == (-0.5, 0.5)
 
 
+def test_a_program_known_for_one_specification_is_new_for_another() -> None:
+    first, second = copy.deepcopy(programs()), programs()
+    second._wanted = duel_dsl.parse(f"{first._wanted} + x//99", code_duel.UNIVERSE)
+    assert first._digest(first._wanted) != second._digest(first._wanted)
+
+
 def test_examples_and_steps_tell_the_specification() -> None:
     for seed in range(40):
         for level in ("template", "free"):

@@ -132,6 +132,7 @@ def test_every_reprint_parses_to_itself() -> None:
         ("(x == 1 or x == 2) and x != 3", "x != 3 and (2 == x or 1 == x)"),
         ("x - 5 == 0", "-5 + x == 0"),
         ("x>=2", "2 <= x"),
+        ("x != 3", "3 != x"),
     ],
 )
 def test_the_digest_ignores_the_order_of_commutative_parts(first: str, second: str) -> None:
@@ -156,7 +157,7 @@ def test_writing_the_value_down_is_recognised(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["3*x == 15", "x*x == 25", "x != 5", "x > 4 and x < 6", "x % 7 == 5", "x == x",
-     "x == 5 or x*x == 36", "not x == 5"],
+     "x == 5 or x*x == 36", "not x == 5", "not (5 != x < 9)"],
 )  # fmt: skip
 def test_a_problem_that_has_to_be_solved_is_no_bare_value(text: str) -> None:
     assert not tree.pins(duel_dsl.parse(text, X).root)
@@ -170,6 +171,7 @@ def test_the_limits_hold_at_their_borders() -> None:
     assert reason_of("+".join("x" * 11)) == "too_deep"
     assert duel_dsl.parse("(" * 10 + "x" + ")" * 10, X).type == "int"
     assert reason_of("(" * 11 + "x" + ")" * 11) == "too_deep"
+    assert duel_dsl.parse("<".join(["(x)"] * 15), X).type == "bool"  # brackets side by side are not deep
     assert duel_dsl.parse("x == 1" + " " * 114, X).type == "bool"
     assert reason_of("x == 1" + " " * 115) == "too_long"
     assert duel_dsl.parse("x > 1", X, max_chars=5).type == "bool"
@@ -179,11 +181,20 @@ def test_the_limits_hold_at_their_borders() -> None:
     assert reason_of("x*x + 1", million) == "overflow"
     assert reason_of("x*(x + 1)", million) == "overflow"
     assert reason_of("x*x*x*x", {"x": (10**12, 10**12)}) == "overflow"
+    assert reason_of("x*x", {"x": (2**32, 2**32)}) == "overflow"  # 0 in 64 bits
 
 
 def test_one_bad_point_at_the_far_end_spoils_the_expression() -> None:
     assert reason_of("100 // (x - 200) == 3") == "zero_divisor"
     assert duel_dsl.parse("100 // (x - 200) == 3", {"x": (-200, 199)}).type == "bool"
+
+
+@pytest.mark.parametrize("name", ["neg", "compare", "int", "var", "x1"])
+def test_a_variable_may_have_any_name_without_becoming_an_operator(name: str) -> None:
+    grid = {name: (-2, 2), "x": (0, 0)}
+    assert duel_dsl.parse(f"{name} - 1 == x", grid).values.sum() == 1
+    for text in (f"x {name} x", f"x {name}", f"{name} x", f"x == {name} {name}"):
+        assert reason_of(text, grid) == "bad_syntax"
 
 
 def test_impossible_variables_are_the_callers_mistake() -> None:
