@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -242,6 +243,38 @@ def test_on_collapse_says_what_an_alarm_does(on_collapse: str, decision: Decisio
     config = replace(CONFIG, gates=replace(CONFIG.gates, on_collapse=on_collapse))
     found = decide(evaluation(exploitability=0.1), training={**HEALTHY, "reasoning/invalid_share": 1.0}, config=config)
     assert (found.decision, found.halt) == (decision, halt)
+
+
+def test_two_equal_policies_are_rarely_told_apart() -> None:
+    rng = random.Random(11)
+
+    def drawn() -> Evaluation:
+        returns = tuple(rng.choice((1.0, 0.0, -1.0)) for _ in range(60))
+        correct = tuple(rng.random() < 0.4 for _ in range(300))
+        return Evaluation(metrics=HEALTHY, bank_correct=correct, match_returns={"tic_tac_toe/random": returns})
+
+    losses, accepted = 0, 0
+    for _ in range(60):
+        start = drawn()
+        found = decide(drawn(), start, cold_start=start, holds=9)
+        losses += found.decision is Decision.ROLLBACK
+        accepted += found.decision is Decision.ACCEPT
+    assert losses <= 6
+    assert accepted >= 10
+
+
+def test_a_policy_that_lost_a_third_of_its_wins_is_noticed() -> None:
+    rng = random.Random(12)
+
+    def drawn(win: float) -> Evaluation:
+        returns = tuple(1.0 if rng.random() < win else -1.0 for _ in range(100))
+        return Evaluation(metrics=HEALTHY, match_returns={"tic_tac_toe/random": returns})
+
+    noticed = 0
+    for _ in range(30):
+        start = drawn(0.8)
+        noticed += decide(drawn(0.53), start, cold_start=start, holds=9).decision is Decision.ROLLBACK
+    assert noticed >= 24
 
 
 def test_deciding_twice_gives_the_same_answer() -> None:
