@@ -125,7 +125,7 @@ def test_a_record_says_under_what_conditions_a_step_ran(chain: Path) -> None:
     record = lineage.read_all(chain)[0]
     assert {"python", "torch", "transformers", "pyarrow"} <= set(record.packages)
     assert (record.seed, record.engine, record.dtype) == (0, "hf", "float32")
-    assert record.device.startswith("cpu") or record.device
+    assert record.device
     assert record.threads >= 1
     assert record.seconds >= 0
     assert record.start.endswith("+00:00")
