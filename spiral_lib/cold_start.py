@@ -24,8 +24,8 @@ from spiral_lib.types import Engine, PolicyRef, View
 log = logging.getLogger(__name__)
 
 GAP_REPLIES = 24
-PUBLIC_KEYS: dict[str, Callable[[str], str]] = {"kuhn_poker": lambda key: key[1:]}
-"""What both players know of a state, from its ``info_state``: states that differ only in the card share this key."""
+EXTREMES: dict[str, tuple[str, str]] = {"kuhn_poker": ("0", "2")}
+"""Per game, how the ``info_state`` begins with the lowest and with the highest private card; the rest is public."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,14 +181,18 @@ def _only_self_play(config: RunConfig) -> RunConfig:
 
 
 def _gaps(config: RunConfig, engine: Engine, renderer: Renderer) -> dict[str, float]:
-    """Return ``cold_start/gap/<game>``: the largest difference that the private part of a state makes to an action."""
+    """Return ``cold_start/gap/<game>``: the smallest difference, over public situations, that the private card makes.
+
+    Of each situation that is the largest change of an action's probability between the lowest and the highest card.
+    Where it is near 0 somewhere, self-play pushes all cards the same way there and never learns to tell them apart.
+    """
     from spiral_lib.evaluation import exploitability
 
     found = {}
     for game in config.games:
-        public = PUBLIC_KEYS.get(game.name)
-        if public is None or game.params.get("hands", 1) != 1 or not hasattr(engine, "score"):
+        if game.name not in EXTREMES or game.params.get("hands", 1) != 1 or not hasattr(engine, "score"):
             continue
+        low, high = EXTREMES[game.name]
         table = exploitability.action_table(
             game.name,
             engine,
@@ -198,11 +202,11 @@ def _gaps(config: RunConfig, engine: Engine, renderer: Renderer) -> dict[str, fl
             temperature=config.rollout.temperature,
             max_new_tokens=config.rollout.max_new_tokens,
         )
-        groups: dict[str, list[tuple[float, ...]]] = {}
-        for state, row in table.policy().items():
-            groups.setdefault(public(state), []).append(row)
-        found[f"cold_start/gap/{game.name}"] = max(
-            max(column) - min(column) for rows in groups.values() for column in zip(*rows, strict=True)
+        rows = table.policy()
+        found[f"cold_start/gap/{game.name}"] = min(
+            max(abs(a - b) for a, b in zip(row, rows[high + key.removeprefix(low)], strict=True))
+            for key, row in rows.items()
+            if key.startswith(low)
         )
     return found
 

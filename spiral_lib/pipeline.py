@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from spiral_lib import steps
+from spiral_lib import deciding, steps
 from spiral_lib.config import RunConfig, config_hash
 from spiral_lib.steps import Learned, State
 
@@ -34,7 +34,7 @@ def iterate(config: RunConfig, state: State, run: Path) -> State:
     scores = None
     if iteration % config.evaluation.every == 0:
         scores = steps.evaluate(config, learned.checkpoint, state.cold_start, iteration=iteration, run=run)
-    return steps.decide(config, state, learned, scores, run=run)
+    return deciding.decide(config, state, learned, scores, run=run)
 
 
 def learn(config: RunConfig, state: State, run: Path) -> Learned:

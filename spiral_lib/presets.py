@@ -26,17 +26,19 @@ def tiny() -> RunConfig:
     """Kuhn poker by a 0.17M model trained from scratch: real learning in minutes on two cores."""
     return RunConfig(
         preset="tiny",
-        iterations=6,
+        iterations=8,
         threads=2,
         model=ModelConfig(source="init:tiny"),
         prompt=PromptConfig(style="compact"),
-        cold_start=ColdStartConfig(steps=300, batch=32, lr=3e-3, examples=6000, bank_examples=2000),
+        cold_start=ColdStartConfig(
+            steps=400, batch=32, lr=3e-3, examples=6000, bank_examples=2000, skilled_share=0.5, min_gap=0.2
+        ),
         rollout=RolloutConfig(matches=128, steps_per_iteration=10, max_new_tokens=48),
         opponents=OpponentConfig(self_play=0.8, pool=0.2),
         learner=LearnerConfig(
             lr=5e-4,
             lr_final=0.1,
-            lr_decay_steps=60,
+            lr_decay_steps=80,
             beta2=0.99,
             epochs=2,
             minibatch=160,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
 
 import rich_click as click
 from flytekit import FlyteContextManager, task
@@ -16,7 +15,6 @@ from spiral_lib import config as configs
 from spiral_lib import pipeline, presets, steps
 from spiral_lib.errors import SpiralError
 from tasks.resources import CPU_IMAGE, SMALL
-
 
 Preset = enum.Enum("Preset", {name.upper(): name for name in presets.names()})
 
@@ -56,7 +54,7 @@ def user_errors() -> Iterator[None]:
 
 
 @task(container_image=CPU_IMAGE, requests=SMALL)
-def resolve_config(preset: Preset, config: Optional[FlyteFile], overrides: str, out: str) -> Resolved:
+def resolve_config(preset: Preset, config: FlyteFile | None, overrides: str, out: str) -> Resolved:
     """Return preset < YAML < overrides, strictly checked."""
     with user_errors():
         path = Path(config.download()) if config is not None else None

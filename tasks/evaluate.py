@@ -4,7 +4,7 @@
 from flytekit import task
 
 from spiral_lib import config as configs
-from spiral_lib import steps
+from spiral_lib import lineage, steps
 from tasks.config import user_errors
 from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE
 from tasks.types import Learned, Scores, TrainState, file, local, run_folder
@@ -18,5 +18,5 @@ def evaluate(state: TrainState, learned: Learned, config: str, out: str) -> Scor
         made = steps.evaluate(
             configs.from_text(config), local(learned.checkpoint), start, iteration=iteration, run=run
         )
-        record = steps.record_path(run, "evaluate", iteration)
+        record = lineage.record_path(run, iteration, "evaluate")
         return Scores(evaluation=file(made, run, out), record=file(record, run, out))

@@ -4,7 +4,7 @@
 from flytekit import task
 
 from spiral_lib import config as configs
-from spiral_lib import steps
+from spiral_lib import lineage, steps
 from tasks.config import user_errors
 from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE
 from tasks.types import Learned, Shard, TrainState, directory, file, local, paths_of, run_folder
@@ -16,10 +16,11 @@ def learn(state: TrainState, shards: list[Shard], config: str, out: str) -> Lear
     with user_errors(), run_folder(out) as run:
         turns = [local(s.turns) for s in shards]
         made = steps.learn(configs.from_text(config), paths_of(state), turns, run=run)
+        record = lineage.record_path(run, state.iteration + 1, "learn")
         return Learned(
             checkpoint=directory(made.checkpoint, run, out),
             optimizer=directory(made.optimizer, run, out),
             training=file(made.training, run, out),
             shards=[s.turns for s in shards],
-            records=[s.record for s in shards] + [file(steps.record_path(run, "learn", state.iteration + 1), run, out)],
+            records=[*(s.record for s in shards), file(record, run, out)],
         )

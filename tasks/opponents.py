@@ -3,24 +3,24 @@
 
 import shutil
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from flytekit import Deck, task
 from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
-from spiral_lib import checkpoints, report, steps
 from spiral_lib import config as configs
+from spiral_lib import deciding, report, steps
 from tasks.config import user_errors
 from tasks.resources import CACHE_VERSION, CPU_IMAGE, SMALL
-from tasks.types import Learned, Scores, TrainState, directory, file, is_remote, local, paths_of, run_folder
+from tasks.types import Learned, Scores, TrainState, file, history, is_remote, local, paths_of, run_folder
 
 
 @task(
     container_image=CPU_IMAGE, requests=SMALL, cache=True, cache_version=CACHE_VERSION, enable_deck=True, deck_fields=()
 )
-def decide(state: TrainState, learned: Learned, scores: Optional[Scores], config: str, out: str) -> TrainState:
-    """Accept, hold or roll back the candidate; snapshot the pool; bring metrics, ledger, lineage and report up to date."""
+def decide(state: TrainState, learned: Learned, scores: Scores | None, config: str, out: str) -> TrainState:
+    """Accept, hold or roll back the candidate; snapshot the pool; bring ledger, metrics and report up to date."""
     with user_errors(), run_folder(out) as run:
         if is_remote(out):
             _bring_history(state, learned, scores, run)
@@ -32,20 +32,20 @@ def decide(state: TrainState, learned: Learned, scores: Optional[Scores], config
             shards=(local(learned.shards[-1]),),
         )
         evaluation = local(scores.evaluation) if scores is not None else None
-        after = steps.decide(configs.from_text(config), before, candidate, evaluation, run=run)
+        after = deciding.decide(configs.from_text(config), before, candidate, evaluation, run=run)
         Deck("SPIRAL", report.body(report.read(run)))
         known = _known_items(state, learned, scores, before, candidate, evaluation)
         return TrainState(
             iteration=after.iteration,
             checkpoint=known[after.checkpoint],
-            optimizer=known.get(after.optimizer) or directory(after.optimizer, run, out),
+            optimizer=None if after.optimizer is None else learned.optimizer,
             champion=known[after.champion],
             champion_scores=known[after.champion_scores],
             cold_start=state.cold_start,
             cold_start_scores=state.cold_start_scores,
-            opponents=[_pool_item(o, before, state, learned, out) for o in after.opponents],
+            opponents=[known[o] for o in after.opponents],
             ledger=file(after.ledger, run, out),
-            history=directory(steps.history_of(run), run, out) if is_remote(out) else FlyteDirectory(str(run)),
+            history=history(run, out),
         )
 
 
@@ -59,25 +59,14 @@ def _known_items(
 ) -> dict[Path, Any]:
     """Return the typed item of every local path that came in, so that nothing unchanged is uploaded again."""
     known: dict[Path, FlyteDirectory | FlyteFile] = {
+        **dict(zip(before.opponents, state.opponents, strict=True)),
         before.champion: state.champion,
         before.champion_scores: state.champion_scores,
         candidate.checkpoint: learned.checkpoint,
-        candidate.optimizer: learned.optimizer,
     }
     if scores is not None and evaluation is not None:
         known[evaluation] = scores.evaluation
     return known
-
-
-def _pool_item(path: Path, before: steps.State, state: TrainState, learned: Learned, out: str) -> FlyteDirectory:
-    """Return a pool snapshot's typed folder: on a store it is the very checkpoint that was uploaded before."""
-    if not is_remote(out):
-        return FlyteDirectory(str(path))
-    identity = checkpoints.read_manifest(path).id
-    for old, item in zip(before.opponents, state.opponents, strict=True):
-        if checkpoints.read_manifest(old).id == identity:
-            return item
-    return learned.checkpoint
 
 
 def _bring_history(state: TrainState, learned: Learned, scores: Scores | None, run: Path) -> None:

@@ -6,10 +6,10 @@ from flytekit import task
 from flytekit.types.directory import FlyteDirectory
 
 from spiral_lib import config as configs
-from spiral_lib import steps
+from spiral_lib import lineage, steps
 from tasks.config import user_errors
 from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE, SMALL
-from tasks.types import Learned, Shard, TrainState, directory, file, is_remote, local, paths_of, run_folder
+from tasks.types import Learned, Shard, TrainState, directory, file, history, local, paths_of, run_folder
 
 
 @task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION)
@@ -36,7 +36,7 @@ def play_shard(shard: int, state: TrainState, config: str, out: str) -> Shard:
     """Play one shard of this iteration's matches; returns its turns as Parquet."""
     with user_errors(), run_folder(out) as run:
         turns = steps.play_shard(configs.from_text(config), paths_of(state), shard=shard, run=run)
-        record = steps.record_path(run, "play", state.iteration + 1, shard)
+        record = lineage.record_path(run, state.iteration + 1, f"play-{shard:02d}")
         return Shard(turns=file(turns, run, out), record=file(record, run, out))
 
 
@@ -50,7 +50,7 @@ def play_and_learn(state: TrainState, config: str, out: str) -> Learned:
             optimizer=directory(made.optimizer, run, out),
             training=file(made.training, run, out),
             shards=[file(p, run, out) for p in made.shards],
-            records=[file(steps.record_path(run, "segment", state.iteration + 1), run, out)],
+            records=[file(lineage.record_path(run, state.iteration + 1, "segment"), run, out)],
         )
 
 
@@ -61,12 +61,12 @@ def _first_state(made: steps.State, run: Path, out: str) -> TrainState:
     return TrainState(
         iteration=0,
         checkpoint=checkpoint,
-        optimizer=directory(made.optimizer, run, out),
+        optimizer=None if made.optimizer is None else directory(made.optimizer, run, out),
         champion=checkpoint if same else directory(made.champion, run, out),
         champion_scores=file(made.champion_scores, run, out),
         cold_start=start,
         cold_start_scores=scores,
         opponents=[directory(o, run, out) for o in made.opponents],
         ledger=file(made.ledger, run, out),
-        history=directory(steps.history_of(run), run, out) if is_remote(out) else FlyteDirectory(str(run)),
+        history=history(run, out),
     )

@@ -11,16 +11,18 @@ from flytekit import current_context
 from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
-from spiral_lib import steps
+from spiral_lib import publish, steps
 
 
 @dataclass
 class TrainState:
-    """Where a run stands after an iteration; ``history`` holds its small files (metrics, ledger, lineage, report)."""
+    """Where a run stands after an iteration; ``history`` holds its small files (metrics, ledger, lineage, report).
+
+    ``optimizer`` is None where AdamW starts without moments.
+    """
 
     iteration: int
     checkpoint: FlyteDirectory
-    optimizer: FlyteDirectory
     champion: FlyteDirectory
     champion_scores: FlyteFile
     cold_start: FlyteDirectory
@@ -28,6 +30,7 @@ class TrainState:
     opponents: list[FlyteDirectory]
     ledger: FlyteFile
     history: FlyteDirectory
+    optimizer: FlyteDirectory | None = None
 
 
 @dataclass
@@ -90,6 +93,13 @@ def file(path: Path, run: Path, out: str) -> FlyteFile:
     return FlyteFile(str(path))
 
 
+def history(run: Path, out: str) -> FlyteDirectory:
+    """Return the run's small files: the run folder itself when it is local, else a copy without weights and turns."""
+    if is_remote(out):
+        return directory(publish.copy_history(run, run / "history"), run, out)
+    return FlyteDirectory(str(run))
+
+
 def local(item: FlyteDirectory | FlyteFile) -> Path:
     """Return the item's local path, downloading it when it is remote."""
     return Path(item.download())
@@ -100,7 +110,7 @@ def paths_of(state: TrainState) -> steps.State:
     return steps.State(
         iteration=state.iteration,
         checkpoint=local(state.checkpoint),
-        optimizer=local(state.optimizer),
+        optimizer=local(state.optimizer) if state.optimizer is not None else None,
         champion=local(state.champion),
         champion_scores=local(state.champion_scores),
         cold_start=local(state.cold_start),

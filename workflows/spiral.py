@@ -5,7 +5,10 @@
 """
 
 from functools import partial
-from typing import Optional
+
+from flytekit import dynamic, map_task, workflow
+from flytekit.types.directory import FlyteDirectory
+from flytekit.types.file import FlyteFile
 
 import tasks.config
 import tasks.evaluate
@@ -13,9 +16,6 @@ import tasks.learn
 import tasks.opponents
 import tasks.report
 import tasks.rollout
-from flytekit import dynamic, map_task, workflow
-from flytekit.types.directory import FlyteDirectory
-from flytekit.types.file import FlyteFile
 from spiral_lib import config as configs
 from tasks.config import Preset, Resolved
 from tasks.resources import CPU_IMAGE, SMALL
@@ -37,7 +37,7 @@ def judge(state: TrainState, learned: Learned, config: str, out: str) -> TrainSt
 
 
 @dynamic(container_image=CPU_IMAGE, requests=SMALL)
-def self_play(resolved: Resolved, resume_from: Optional[FlyteDirectory]) -> TrainState:
+def self_play(resolved: Resolved, resume_from: FlyteDirectory | None) -> TrainState:
     """Chain the iterations; each is made of static sub-workflows, so that the graph stays small."""
     settings = configs.from_text(resolved.config)
     config, out = resolved.config, resolved.out
@@ -61,9 +61,9 @@ def self_play(resolved: Resolved, resume_from: Optional[FlyteDirectory]) -> Trai
 @workflow
 def train(
     preset: Preset = Preset.TINY,
-    config: Optional[FlyteFile] = None,
+    config: FlyteFile | None = None,
     overrides: str = "",
-    resume_from: Optional[FlyteDirectory] = None,
+    resume_from: FlyteDirectory | None = None,
     out: str = "",
 ) -> TrainState:
     """Train by self-play: cold start, then iterations of rollouts, quality gate, RAE learner, evaluation and gate.

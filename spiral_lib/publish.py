@@ -1,0 +1,78 @@
+"""The run folder's small files, rewritten from the immutable ones of all iterations: metrics, samples, report."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from spiral_lib import durable, report, trajectories
+from spiral_lib.ledger import Ledger
+from spiral_lib.types import Decision, Episode
+
+FILES = ("config.yaml", "ledger.json", "metrics.jsonl", "steps.jsonl", "samples.json", "report.html")
+FOLDERS = ("training", "evaluations", "ledgers", "lineage")
+_CODES = {Decision.ACCEPT: 1.0, Decision.HOLD: 0.0, Decision.ROLLBACK: -1.0}
+
+
+def ledger_path(run: Path, iteration: int) -> Path:
+    """Return where an iteration's ledger lies; ``ledger.json`` is a copy of the newest."""
+    return run / "ledgers" / f"{iteration:04d}.json"
+
+
+def publish(ledger: Ledger, run: Path) -> None:
+    """Rewrite ledger.json, metrics.jsonl, steps.jsonl and report.html."""
+    durable.write_text(run / "ledger.json", ledger.to_json())
+    evaluations = {e.iteration: e.metrics for e in ledger.evaluations}
+    decisions = {d.iteration: d.decision for d in ledger.decisions}
+    lines, steps = [], []
+    for iteration in range(ledger.iteration + 1):
+        training = json.loads((run / "training" / f"{iteration:04d}.json").read_text())
+        metrics = {**training["metrics"], **evaluations.get(iteration, {})}
+        if iteration in decisions:
+            metrics["gate/decision"] = _CODES[decisions[iteration]]
+        lines.append(json.dumps({"iteration": iteration, "metrics": metrics}, sort_keys=True))
+        steps += [json.dumps(s, sort_keys=True) for s in training["steps"]]
+    durable.write_text(run / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
+    durable.write_text(run / "steps.jsonl", "".join(f"{step}\n" for step in steps))
+    report.write(run)
+
+
+def sample_matches(shard: Path, iteration: int, run: Path) -> None:
+    """Keep matches of a shard for the report: one finished, one forfeited and the longest."""
+    if not shard.is_file():
+        return  # it was quarantined
+    episodes = list(trajectories.read_episodes([shard]))
+    finished = next((e for e in episodes if e.forfeited_by is None), None)
+    forfeited = next((e for e in episodes if e.forfeited_by is not None), None)
+    longest = max(episodes, key=lambda e: sum(len(t.response_ids) for t in e.turns), default=None)
+    chosen = {e.id: e for e in (finished, forfeited, longest) if e is not None}
+    path = run / "samples.json"
+    kept = [s for s in (json.loads(path.read_text()) if path.is_file() else []) if s["iteration"] != iteration]
+    kept += [_sample(e, iteration) for e in chosen.values()]
+    durable.write_text(path, json.dumps(sorted(kept, key=lambda s: int(s["iteration"]))))
+
+
+def _sample(episode: Episode, iteration: int) -> dict[str, Any]:
+    shown = ("role", "policy", "legal", "observation", "text", "action")
+    return {
+        "iteration": iteration,
+        "game": episode.game,
+        "episode": episode.id,
+        "end_reason": episode.end_reason.value,
+        "returns": list(episode.returns),
+        "turns": [{name: getattr(turn, name) for name in shown} for turn in episode.turns],
+    }
+
+
+def copy_history(run: Path, out: Path) -> Path:
+    """Copy a run's small files to ``out`` and return it: what one needs to judge and audit a run, without weights."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        if (run / name).is_file():
+            shutil.copyfile(run / name, out / name)
+    for name in FOLDERS:
+        if (run / name).is_dir():
+            shutil.copytree(run / name, out / name, dirs_exist_ok=True)
+    return out
