@@ -78,3 +78,8 @@ def test_jackknife_of_means_is_the_standard_error_of_the_mean() -> None:
 
 def test_normal_tail_has_the_known_quantile() -> None:
     assert stats.normal_tail(stats.Z95) == pytest.approx(0.025)
+
+
+def test_sign_flip_test_with_draws_counts_ties_as_equally_low() -> None:
+    # Fourteen signs: P(sum <= 0) is one half plus half of P(sum = 0) = 3432 / 2**14.
+    assert stats.sign_flip_test([-1.0, 1.0] * 7) == pytest.approx(0.5 + 3432 / 2**15, abs=0.02)
