@@ -13,13 +13,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from spiral_lib import checkpoint_sources, checkpoints, engines, games, policies, rollout, scripted_play
 from spiral_lib.config import RunConfig, config_hash
 from spiral_lib.errors import ColdStartError
 from spiral_lib.prompts import Renderer, response_text
 from spiral_lib.seeds import generator, seed_for
-from spiral_lib.types import Engine, PolicyRef, View
+from spiral_lib.types import PolicyRef, View
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +181,7 @@ def _only_self_play(config: RunConfig) -> RunConfig:
     return replace(config, opponents=replace(config.opponents, self_play=1.0, pool=0.0, random=0.0, optimal=0.0))
 
 
-def _gaps(config: RunConfig, engine: Engine, renderer: Renderer) -> dict[str, float]:
+def _gaps(config: RunConfig, engine: Any, renderer: Renderer) -> dict[str, float]:
     """Return ``cold_start/gap/<game>``: the smallest difference, over public situations, that the private card makes.
 
     Of each situation that is the largest change of an action's probability between the lowest and the highest card.

@@ -478,6 +478,6 @@ def describe(section: type = RunConfig, prefix: str = "") -> list[tuple[str, str
         if dataclasses.is_dataclass(hints[f.name]):
             rows += describe(hints[f.name], f"{prefix}{f.name}.")
             continue
-        default = f.default if f.default is not MISSING else f.default_factory()  # type: ignore[misc]
+        default = f.default if f.default_factory is MISSING else f.default_factory()
         rows.append((f"{prefix}{f.name}", json.dumps(_plain(default)), str(f.metadata.get("doc", ""))))
     return rows

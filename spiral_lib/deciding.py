@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from spiral_lib.config import RunConfig
 from spiral_lib.errors import SpiralError
 from spiral_lib.ledger import Champion, DecisionRecord, EvaluationRecord, Ledger, PoolEntry
 from spiral_lib.opponents import OpponentPool
-from spiral_lib.steps import Learned, State
+from spiral_lib.state import Learned, State, write_state
 from spiral_lib.types import Decision, Evaluation
 
 log = logging.getLogger(__name__)
@@ -74,7 +73,10 @@ def decide(config: RunConfig, state: State, learned: Learned, scores: Path | Non
             f"The champion is iteration {champion}; see {run / 'report.html'}. "
             "gates.on_collapse=rollback would go on from it"
         )
-    return _next_state(state, learned, scores, decision, ledger_path, pool)
+    after = _next_state(state, learned, scores, decision, ledger_path, pool)
+    if all(p.resolve().is_relative_to(run.resolve()) for p in (after.checkpoint, after.champion, after.cold_start)):
+        write_state(after, run)
+    return after
 
 
 def _decide(config: RunConfig, state: State, learned: Learned, scores: Path | None) -> Ledger:
@@ -153,15 +155,8 @@ def _link_pool(ledger: Ledger, pool: Sequence[Path], folder: Path) -> None:
         if old.name not in wanted:
             shutil.rmtree(old)
     for name, source in wanted.items():
-        if (folder / name).is_dir():
-            continue
-        with durable.new_folder(folder / name) as target:
-            for file in durable.list_files(source):
-                (target / file).parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    os.link(source / file, target / file)
-                except OSError:
-                    shutil.copyfile(source / file, target / file)
+        if not (folder / name).is_dir():
+            durable.link_folder(source, folder / name)
 
 
 def _next_state(

@@ -102,6 +102,17 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def link_folder(source: Path, target: Path) -> None:
+    """Make a folder with the same files: hard links where the file system has them, so that it costs no disk."""
+    with new_folder(target) as folder:
+        for name in list_files(source):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(source / name, folder / name)
+            except OSError:
+                shutil.copyfile(source / name, folder / name)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file that appears whole or not at all."""
     with new_file(path) as temporary:

@@ -33,7 +33,7 @@ class ColdStartError(SpiralError):
     """The cold start did not reach its gate."""
 
 
-class IllegalAction(Exception):  # noqa: N818 - not an error of ours: a policy's move, turned into data by play_match
+class IllegalAction(Exception):
     """An action that the game does not allow in this state; ``reason`` is a short code such as ``illegal_action``."""
 
     def __init__(self, message: str, *, reason: str = "illegal_action") -> None:

@@ -143,7 +143,7 @@ def run_step(
 
 def write(run: Path, record: StepRecord) -> Path:
     """Write a record to ``lineage/<order>-<step>.json``, whole or not at all."""
-    path = _record_path(run, record.order, record.step)
+    path = record_path(run, record.order, record.step)
     write_text(path, record.to_json())
     return path
 
@@ -257,12 +257,13 @@ def _read(path: Path) -> StepRecord:
 
 def _find(run: Path, order: int, step: str) -> StepRecord | None:
     try:
-        return _read(_record_path(run, order, step))
+        return _read(record_path(run, order, step))
     except LineageError:
         return None  # a missing or damaged record proves nothing: the step runs again and replaces it
 
 
-def _record_path(run: Path, order: int, step: str) -> Path:
+def record_path(run: Path, order: int, step: str) -> Path:
+    """Return where the record of a step of iteration ``order`` lies."""
     return run / "lineage" / f"{order:04d}-{step}.json"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from spiral_lib import deciding, steps
+from spiral_lib import deciding, starting, steps
 from spiral_lib.config import RunConfig, config_hash
-from spiral_lib.steps import Learned, State
+from spiral_lib.state import Learned, State, read_state
 
 log = logging.getLogger(__name__)
 
@@ -19,8 +19,8 @@ def default_folder(config: RunConfig) -> Path:
 
 def train(config: RunConfig, run: Path, *, resume_from: Path | None = None) -> State:
     """Train to ``config.iterations`` in a run folder, re-using every finished step, and return the final state."""
-    steps.open_run(config, run)
-    state = steps.adopt(config, resume_from, run) if resume_from else steps.cold_start(config, run)
+    starting.open_run(config, run)
+    state = starting.adopt(config, read_state(resume_from), run) if resume_from else starting.cold_start(config, run)
     while state.iteration < config.iterations:
         state = iterate(config, state, run)
     log.info("done: %s", run / "report.html")

@@ -11,7 +11,7 @@ from spiral_lib import durable, report, trajectories
 from spiral_lib.ledger import Ledger
 from spiral_lib.types import Decision, Episode
 
-FILES = ("config.yaml", "ledger.json", "metrics.jsonl", "steps.jsonl", "samples.json", "report.html")
+FILES = ("config.yaml", "ledger.json", "metrics.jsonl", "steps.jsonl", "samples.json", "state.json", "report.html")
 FOLDERS = ("training", "evaluations", "ledgers", "lineage")
 _CODES = {Decision.ACCEPT: 1.0, Decision.HOLD: 0.0, Decision.ROLLBACK: -1.0}
 

@@ -109,6 +109,22 @@ def body(files: RunFiles) -> str:
     return f'<div class="spiral">{"".join(sections)}</div>'
 
 
+def summary(files: RunFiles) -> list[str]:
+    """Return what the run achieved as plain lines, the cold start beside the last iteration."""
+    if not files.iterations:
+        return ["no iteration is finished yet"]
+    first, last = files.iterations[0][1], files.iterations[-1][1]
+    wanted = [n for n in last if n.endswith(("/exploitability", "/win_rate", "/accuracy", "/minimax_agreement"))]
+    wanted += [n for n in ("rollout/invalid_rate", "reasoning/median_tokens") if n in last]
+    lines = [f"{n}: {first[n]:.3f} -> {last[n]:.3f}" if n in first else f"{n}: {last[n]:.3f}" for n in sorted(wanted)]
+    champion = files.ledger.champion
+    return (
+        lines
+        if champion is None
+        else [*lines, f"champion: iteration {champion.iteration} ({champion.checkpoint[:12]})"]
+    )
+
+
 def _section(title: str, figures: Sequence[str]) -> str:
     shown = [f for f in figures if f]
     return f'<h2>{html.escape(title)}</h2><div class="grid">{"".join(shown)}</div>' if shown else ""

@@ -18,103 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spiral_lib import checkpoints, durable, lineage, policies, publish, quality, rollout, trajectories
-from spiral_lib.config import RunConfig, config_hash, dump_yaml, from_text
-from spiral_lib.errors import ConfigError, DataQualityError, EngineError
-from spiral_lib.ledger import Champion, EvaluationRecord, Ledger
+from spiral_lib import checkpoints, durable, lineage, policies, quality, rollout, trajectories
+from spiral_lib.config import RunConfig, config_hash
+from spiral_lib.errors import DataQualityError, EngineError
+from spiral_lib.ledger import Ledger
 from spiral_lib.prompts import Renderer
 from spiral_lib.rae import RoleBaselines
-from spiral_lib.types import Engine, Episode, Evaluation, MatchSpec, Policy, PolicyRef
+from spiral_lib.state import Learned, State
+from spiral_lib.types import Engine, Episode, MatchSpec, Policy, PolicyRef
 
 if TYPE_CHECKING:
     from spiral_lib.learner.update import Learner
 
 log = logging.getLogger(__name__)
 
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class State:
-    """Where a run stands after an iteration, as local paths; iteration 0 is the cold start.
-
-    ``optimizer`` is None where AdamW starts without moments; ``opponents`` are the pool's checkpoints, oldest first.
-    """
-
-    iteration: int
-    checkpoint: Path
-    optimizer: Path | None
-    champion: Path
-    champion_scores: Path
-    cold_start: Path
-    cold_start_scores: Path
-    opponents: tuple[Path, ...]
-    ledger: Path
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Learned:
-    """A candidate: checkpoint folder, optimizer folder, training metrics (JSON) and the turns it learned from."""
-
-    checkpoint: Path
-    optimizer: Path
-    training: Path
-    shards: tuple[Path, ...]
-
-
-def open_run(config: RunConfig, run: Path) -> None:
-    """Create the run folder with its resolved configuration. Raises ConfigError when another run lives there."""
-    written = run / "config.yaml"
-    if written.is_file():
-        if config_hash(from_text(written.read_text())) != config_hash(config):
-            raise ConfigError(
-                f"'{run}' holds a run with another configuration; choose another folder with --out, "
-                "or use the same preset, config and overrides to continue it"
-            )
-    elif run.exists() and any(run.iterdir()):
-        raise ConfigError(f"'{run}' is not empty and not a run folder; choose another folder with --out")
-    run.mkdir(parents=True, exist_ok=True)
-    durable.write_text(written, dump_yaml(config))
-
-
-def cold_start(config: RunConfig, run: Path) -> State:
-    """Make iteration 0: fetch or train the cold start, pass its gate, evaluate it."""
-    from spiral_lib import cold_start as starting
-
-    set_threads(config)
-    checkpoint, training = run / "checkpoints" / "0000", run / "training" / "0000.json"
-
-    def body() -> None:
-        figures = starting.make(config, checkpoint)
-        durable.write_text(training, _training_json((), figures, RoleBaselines(config.rae.decay)))
-
-    outputs = {"checkpoint": checkpoint, "training": training}
-    lineage.run_step("cold_start", run=run, order=0, inputs={}, values={}, config=config, outputs=outputs, body=body)
-    scores = evaluate(config, checkpoint, checkpoint, iteration=0, run=run)
-    ledger_path = publish.ledger_path(run, 0)
-
-    def begin() -> None:
-        metrics = Evaluation.from_json(scores.read_text()).metrics
-        identity = checkpoints.read_manifest(checkpoint).id
-        ledger = Ledger(
-            champion=Champion(iteration=0, checkpoint=identity, metrics=metrics),
-            evaluations=(EvaluationRecord(iteration=0, metrics=metrics),),
-        )
-        durable.write_text(ledger_path, ledger.to_json())
-
-    inputs, outputs = {"checkpoint": checkpoint, "scores": scores}, {"ledger": ledger_path}
-    lineage.run_step("begin", run=run, order=0, inputs=inputs, values={}, config=config, outputs=outputs, body=begin)
-    publish.publish(Ledger.from_json(ledger_path.read_text()), run)
-    return State(
-        iteration=0,
-        checkpoint=checkpoint,
-        optimizer=None,
-        champion=checkpoint,
-        champion_scores=scores,
-        cold_start=checkpoint,
-        cold_start_scores=scores,
-        opponents=(),
-        ledger=ledger_path,
-    )
 
 
 def play_shard(config: RunConfig, state: State, *, shard: int, run: Path) -> Path:
@@ -153,7 +70,7 @@ def learn(config: RunConfig, state: State, shards: Sequence[Path], *, run: Path)
     def body() -> None:
         good = check(config, shards, run=run, full=True)
         ledger = Ledger.from_json(state.ledger.read_text())
-        baselines = _baselines(config, ledger)
+        baselines = baselines_of(config, ledger)
         learner = Learner(state.checkpoint, state.cold_start, config, state.optimizer)
         episodes = list(trajectories.read_episodes(good))
         metrics = _train(learner, episodes, baselines, step=iteration, lr_scale=ledger.lr_scale)
@@ -174,7 +91,7 @@ def segment(config: RunConfig, state: State, *, run: Path) -> Learned:
 
     def body() -> None:
         ledger = Ledger.from_json(state.ledger.read_text())
-        baselines = _baselines(config, ledger)
+        baselines = baselines_of(config, ledger)
         learner = Learner(state.checkpoint, state.cold_start, config, state.optimizer)
         history: list[tuple[int, dict[str, float]]] = []
         with opened_policies(config, state) as table:
@@ -188,7 +105,7 @@ def segment(config: RunConfig, state: State, *, run: Path) -> Learned:
                 played = list(trajectories.read_episodes(good))
                 history.append((step, _train(learner, played, baselines, step=step, lr_scale=ledger.lr_scale)))
                 _renew(table.engine, learner)
-                _log_step(step, config, history[-1][1], time.monotonic() - start)
+                _log_step(iteration, s, config, history[-1][1], time.monotonic() - start)
         _save(learner, made, iteration, history, baselines)
 
     inputs = _learning_inputs(state) | _playing_inputs(state)
@@ -323,7 +240,7 @@ def _save(
 ) -> None:
     learner.save(made.checkpoint, iteration=iteration)
     learner.save_optimizer(made.optimizer)
-    durable.write_text(made.training, _training_json(history, average(m for _, m in history), baselines))
+    durable.write_text(made.training, training_json(history, average(m for _, m in history), baselines))
 
 
 def average(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -336,7 +253,7 @@ def average(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(v) / len(v) for name, v in sorted(values.items())}
 
 
-def _training_json(
+def training_json(
     history: Sequence[tuple[int, Mapping[str, float]]], metrics: Mapping[str, float], baselines: RoleBaselines
 ) -> str:
     rows = [{k: v for k, v in m.items() if math.isfinite(v)} for _, m in history]
@@ -349,7 +266,7 @@ def _training_json(
     return json.dumps(content, sort_keys=True, allow_nan=False)
 
 
-def _baselines(config: RunConfig, ledger: Ledger) -> RoleBaselines:
+def baselines_of(config: RunConfig, ledger: Ledger) -> RoleBaselines:
     content = {"decay": config.rae.decay, "baseline": config.rae.baseline, "values": dict(ledger.baselines)}
     return RoleBaselines.from_json(json.dumps(content))
 
@@ -409,18 +326,18 @@ def _renew(engine: Engine, learner: Learner) -> None:
     load(weights, digest.hexdigest())
 
 
-def _log_step(step: int, config: RunConfig, metrics: Mapping[str, float], seconds: float) -> None:
-    total = config.iterations * config.rollout.steps_per_iteration
+def _log_step(iteration: int, s: int, config: RunConfig, metrics: Mapping[str, float], seconds: float) -> None:
     log.info(
-        "step %d of %d: %.1f s, invalid %.1f %%, %.1f tokens a reply, KL %.3f, gradient %.2f; about %.0f s left",
-        step,
-        total,
+        "iteration %d, step %d of %d: %.1f s, invalid %.1f %%, %.1f tokens a reply, KL %.3f, gradient %.2f; %.0f s left",
+        iteration,
+        s + 1,
+        config.rollout.steps_per_iteration,
         seconds,
         100 * metrics.get("rollout/invalid_rate", math.nan),
         metrics.get("rollout/response_tokens", math.nan),
         metrics.get("learner/kl", math.nan),
         metrics.get("learner/grad_norm", math.nan),
-        max(0, total - step) * seconds,
+        (config.rollout.steps_per_iteration - s - 1) * seconds,
     )
 
 

@@ -12,7 +12,7 @@ from flytekit import FlyteContextManager, task
 from flytekit.types.file import FlyteFile
 
 from spiral_lib import config as configs
-from spiral_lib import pipeline, presets, steps
+from spiral_lib import pipeline, presets, starting
 from spiral_lib.errors import SpiralError
 from tasks.resources import CPU_IMAGE, SMALL
 
@@ -62,6 +62,6 @@ def resolve_config(preset: Preset, config: FlyteFile | None, overrides: str, out
         if is_local() and "://" not in out:
             folder = Path(out) if out else pipeline.default_folder(resolved)
             out = str(folder.absolute())
-            steps.open_run(resolved, folder)
+            starting.open_run(resolved, folder)
         fixed = configs.update(resolved, {"iterations": 0})
         return Resolved(config=configs.to_json(fixed), iterations=resolved.iterations, out=out)

@@ -10,7 +10,8 @@ from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
 from spiral_lib import config as configs
-from spiral_lib import deciding, report, steps
+from spiral_lib import deciding, report
+from spiral_lib import state as paths
 from tasks.config import user_errors
 from tasks.resources import CACHE_VERSION, CPU_IMAGE, SMALL
 from tasks.types import Learned, Scores, TrainState, file, history, is_remote, local, paths_of, run_folder
@@ -25,7 +26,7 @@ def decide(state: TrainState, learned: Learned, scores: Scores | None, config: s
         if is_remote(out):
             _bring_history(state, learned, scores, run)
         before = paths_of(state)
-        candidate = steps.Learned(
+        candidate = paths.Learned(
             checkpoint=local(learned.checkpoint),
             optimizer=local(learned.optimizer),
             training=local(learned.training),
@@ -53,8 +54,8 @@ def _known_items(
     state: TrainState,
     learned: Learned,
     scores: Scores | None,
-    before: steps.State,
-    candidate: steps.Learned,
+    before: paths.State,
+    candidate: paths.Learned,
     evaluation: Path | None,
 ) -> dict[Path, Any]:
     """Return the typed item of every local path that came in, so that nothing unchanged is uploaded again."""

@@ -6,7 +6,8 @@ from flytekit import task
 from flytekit.types.directory import FlyteDirectory
 
 from spiral_lib import config as configs
-from spiral_lib import lineage, steps
+from spiral_lib import lineage, starting, steps
+from spiral_lib.state import State, read_state
 from tasks.config import user_errors
 from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE, SMALL
 from tasks.types import Learned, Shard, TrainState, directory, file, history, local, paths_of, run_folder
@@ -18,8 +19,8 @@ def cold_start(config: str, out: str) -> TrainState:
     with user_errors(), run_folder(out) as run:
         resolved = configs.from_text(config)
         if not (run / "config.yaml").is_file():
-            steps.open_run(resolved, run)
-        made = steps.cold_start(resolved, run)
+            starting.open_run(resolved, run)
+        made = starting.cold_start(resolved, run)
         return _first_state(made, run, out)
 
 
@@ -27,7 +28,8 @@ def cold_start(config: str, out: str) -> TrainState:
 def adopt(earlier: FlyteDirectory, config: str, out: str) -> TrainState:
     """Begin a run at the last state of an earlier one."""
     with user_errors(), run_folder(out) as run:
-        made = steps.adopt(configs.from_text(config), local(earlier), run)
+        found = read_state(local(earlier), lambda url: local(FlyteDirectory(url)))
+        made = starting.adopt(configs.from_text(config), found, run)
         return _first_state(made, run, out)
 
 
@@ -54,7 +56,7 @@ def play_and_learn(state: TrainState, config: str, out: str) -> Learned:
         )
 
 
-def _first_state(made: steps.State, run: Path, out: str) -> TrainState:
+def _first_state(made: State, run: Path, out: str) -> TrainState:
     checkpoint = directory(made.checkpoint, run, out)
     same = made.champion == made.checkpoint
     start, scores = directory(made.cold_start, run, out), file(made.cold_start_scores, run, out)

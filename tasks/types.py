@@ -11,7 +11,8 @@ from flytekit import current_context
 from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
-from spiral_lib import publish, steps
+from spiral_lib import publish
+from spiral_lib.state import State
 
 
 @dataclass
@@ -105,9 +106,9 @@ def local(item: FlyteDirectory | FlyteFile) -> Path:
     return Path(item.download())
 
 
-def paths_of(state: TrainState) -> steps.State:
+def paths_of(state: TrainState) -> State:
     """Return the state with everything on the local disk."""
-    return steps.State(
+    return State(
         iteration=state.iteration,
         checkpoint=local(state.checkpoint),
         optimizer=local(state.optimizer) if state.optimizer is not None else None,

@@ -1,0 +1,136 @@
+"""The first step of a run: a fresh cold start, or the last state of an earlier run."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from spiral_lib import checkpoints, durable, lineage, publish
+from spiral_lib.config import RunConfig, config_hash, dump_yaml, from_text
+from spiral_lib.errors import ConfigError
+from spiral_lib.ledger import Champion, EvaluationRecord, Ledger
+from spiral_lib.rae import RoleBaselines
+from spiral_lib.state import State, write_state
+from spiral_lib.steps import baselines_of, evaluate, set_threads, training_json
+from spiral_lib.types import Evaluation
+
+
+def open_run(config: RunConfig, run: Path) -> None:
+    """Create the run folder with its resolved configuration. Raises ConfigError when another run lives there."""
+    written = run / "config.yaml"
+    if written.is_file():
+        if config_hash(from_text(written.read_text())) != config_hash(config):
+            raise ConfigError(
+                f"'{run}' holds a run with another configuration; choose another folder with --out, "
+                "or use the same preset, config and overrides to continue it"
+            )
+    elif run.exists() and any(run.iterdir()):
+        raise ConfigError(f"'{run}' is not empty and not a run folder; choose another folder with --out")
+    run.mkdir(parents=True, exist_ok=True)
+    durable.write_text(written, dump_yaml(config))
+
+
+def cold_start(config: RunConfig, run: Path) -> State:
+    """Make iteration 0: fetch or train the cold start, pass its gate, evaluate it."""
+    from spiral_lib import cold_start as cold
+
+    set_threads(config)
+    checkpoint, training = run / "checkpoints" / "0000", run / "training" / "0000.json"
+
+    def body() -> None:
+        figures = cold.make(config, checkpoint)
+        durable.write_text(training, training_json((), figures, RoleBaselines(config.rae.decay)))
+
+    outputs = {"checkpoint": checkpoint, "training": training}
+    lineage.run_step("cold_start", run=run, order=0, inputs={}, values={}, config=config, outputs=outputs, body=body)
+    scores = evaluate(config, checkpoint, checkpoint, iteration=0, run=run)
+    ledger_path = publish.ledger_path(run, 0)
+
+    def begin() -> None:
+        metrics = Evaluation.from_json(scores.read_text()).metrics
+        identity = checkpoints.read_manifest(checkpoint).id
+        ledger = Ledger(
+            champion=Champion(iteration=0, checkpoint=identity, metrics=metrics),
+            evaluations=(EvaluationRecord(iteration=0, metrics=metrics),),
+        )
+        durable.write_text(ledger_path, ledger.to_json())
+
+    inputs, outputs = {"checkpoint": checkpoint, "scores": scores}, {"ledger": ledger_path}
+    lineage.run_step("begin", run=run, order=0, inputs=inputs, values={}, config=config, outputs=outputs, body=begin)
+    publish.publish(Ledger.from_json(ledger_path.read_text()), run)
+    state = State(
+        iteration=0,
+        checkpoint=checkpoint,
+        optimizer=None,
+        champion=checkpoint,
+        champion_scores=scores,
+        cold_start=checkpoint,
+        cold_start_scores=scores,
+        opponents=(),
+        ledger=ledger_path,
+    )
+    write_state(state, run)
+    return state
+
+
+def adopt(config: RunConfig, earlier: State, run: Path) -> State:
+    """Begin a run where an earlier one ended: its checkpoints, optimizer, pool and ledger become iteration 0.
+
+    The earlier run's cold start stays the reference for KL and gate. Weights are linked, not copied, where they can be.
+    Raises CheckpointError where one of them is damaged.
+    """
+    sources = {
+        "checkpoint": earlier.checkpoint,
+        "champion": earlier.champion,
+        "cold_start": earlier.cold_start,
+        "champion_scores": earlier.champion_scores,
+        "cold_start_scores": earlier.cold_start_scores,
+        "ledger": earlier.ledger,
+        **{f"opponent-{i:02d}": p for i, p in enumerate(earlier.opponents)},
+    }
+    if earlier.optimizer is not None:
+        sources["optimizer"] = earlier.optimizer
+    places = {name: run / "adopted" / (name if path.is_dir() else f"{name}.json") for name, path in sources.items()}
+    places["ledger"], training = publish.ledger_path(run, 0), run / "training" / "0000.json"
+
+    def body() -> None:
+        for name, path in sources.items():
+            if name == "ledger":
+                ledger = dataclasses.replace(
+                    Ledger.from_json(path.read_text()), iteration=0, evaluations=(), decisions=()
+                )
+                durable.write_text(places[name], dataclasses.replace(ledger, notes={}, holds=0).to_json())
+            elif path.is_dir():
+                if name != "optimizer":
+                    checkpoints.verify(path)
+                durable.link_folder(path, places[name])
+            else:
+                durable.write_text(places[name], path.read_text())
+        baselines = baselines_of(config, Ledger.from_json(places["ledger"].read_text()))
+        durable.write_text(training, training_json((), {}, baselines))
+
+    lineage.run_step(
+        "adopt",
+        run=run,
+        order=0,
+        inputs={f"earlier-{name}": path for name, path in sources.items()},
+        values={},
+        config=config,
+        outputs={**places, "training": training},
+        body=body,
+        sources=[f"earlier-{name}" for name in sources],
+    )
+    state = State(
+        iteration=0,
+        checkpoint=places["checkpoint"],
+        optimizer=places.get("optimizer"),
+        champion=places["champion"],
+        champion_scores=places["champion_scores"],
+        cold_start=places["cold_start"],
+        cold_start_scores=places["cold_start_scores"],
+        opponents=tuple(p for name, p in places.items() if name.startswith("opponent-")),
+        ledger=places["ledger"],
+    )
+    publish.publish(Ledger.from_json(state.ledger.read_text()), run)
+    write_state(state, run)
+    return state
