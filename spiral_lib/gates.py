@@ -47,7 +47,7 @@ MAX_RETURN_DROP = 0.1
 
 _MIN_DECISIVE = 20  # below this a seat share of 0.95 is chance
 _MIN_HISTORY = 3  # gradient norms before their median means anything
-_EXPLOITABILITY_NOISE = 0.005  # measured at 100 replies a state; a smaller estimated error is luck
+_EXPLOITABILITY_NOISE = 0.05  # times 1/sqrt(replies): 0.005 at 100 replies, measured; a smaller estimate is luck
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,9 +194,8 @@ def _exploitability(candidate: Evaluation, reference: Evaluation, against: str, 
     for name in sorted(filter(_is_exploitability, candidate.metrics)):
         if name not in reference.metrics:
             continue
-        errors = [e.metrics.get(f"{name}_se", 0.0) for e in (candidate, reference)]
         improvement = reference.metrics[name] - candidate.metrics[name]
-        z = improvement / max(math.hypot(*errors), _EXPLOITABILITY_NOISE)
+        z = improvement / math.hypot(*(_exploitability_error(e.metrics, name) for e in (candidate, reference)))
         found.append(
             Comparison(
                 name=name.removeprefix("eval/"),
@@ -208,6 +207,11 @@ def _exploitability(candidate: Evaluation, reference: Evaluation, against: str, 
             )
         )
     return found
+
+
+def _exploitability_error(metrics: Mapping[str, float], name: str) -> float:
+    replies = metrics.get(f"{name}_n", 1.0)
+    return max(metrics.get(f"{name}_se", 0.0), _EXPLOITABILITY_NOISE / math.sqrt(replies))
 
 
 def _returns(candidate: Evaluation, reference: Evaluation) -> list[Comparison]:

@@ -37,7 +37,11 @@ def evaluation(
     returns: Mapping[str, tuple[float | None, ...]] | None = None,
     metrics: Mapping[str, float] | None = None,
 ) -> Evaluation:
-    measured = {"eval/kuhn_poker/exploitability": exploitability, "eval/kuhn_poker/exploitability_se": 0.003}
+    measured = {
+        "eval/kuhn_poker/exploitability": exploitability,
+        "eval/kuhn_poker/exploitability_se": 0.003,
+        "eval/kuhn_poker/exploitability_n": 100.0,
+    }
     return Evaluation(
         metrics={**measured, **HEALTHY, **(metrics or {})}, bank_correct=bank(correct), match_returns=returns or {}
     )
@@ -106,6 +110,14 @@ def test_holding_alone_never_rolls_back() -> None:
 def test_a_noisy_rise_of_exploitability_is_held_and_not_called_a_loss() -> None:
     noisy = evaluation(exploitability=0.4, metrics={"eval/kuhn_poker/exploitability_se": 0.2})
     found = decide(noisy, holds=9)
+    assert found.decision is Decision.HOLD
+    assert found.reasons[0].startswith("beyond tolerance")
+
+
+def test_a_rise_measured_with_few_replies_is_no_clear_loss() -> None:
+    few = {"eval/kuhn_poker/exploitability_n": 4.0, "eval/kuhn_poker/exploitability_se": 0.0}
+    start = evaluation(metrics=few)
+    found = decide(evaluation(exploitability=0.36, metrics=few), cold_start=start, holds=9)
     assert found.decision is Decision.HOLD
     assert found.reasons[0].startswith("beyond tolerance")
 
