@@ -27,7 +27,7 @@ def tiny() -> RunConfig:
     return RunConfig(
         preset="tiny",
         iterations=8,
-        threads=2,
+        threads=1,
         model=ModelConfig(source="init:tiny"),
         prompt=PromptConfig(style="compact"),
         cold_start=ColdStartConfig(
