@@ -157,10 +157,27 @@ def test_the_header_cache_changes_nothing(folders: dict[str, Path]) -> None:
     without = [replace(r, header_len=0) for r in asked]
     engine = make(folders["qwen3"])
     cached, plain = finish(engine, asked), finish(make(folders["qwen3"]), without)
-    assert len(engine._decoder._headers) == 2  # type: ignore[union-attr]
+    assert {r.prompt_ids[:30] for r in asked} <= set(engine._decoder._known)  # type: ignore[attr-defined]
     assert {n: c.response_ids for n, c in cached.items()} == {n: c.response_ids for n, c in plain.items()}
     for number, completion in plain.items():
         np.testing.assert_allclose(cached[number].logprobs, completion.logprobs, atol=1e-4)
+
+
+@pytest.mark.parametrize("positions", [0, 150, 1 << 20])
+def test_repeated_prompts_are_computed_once_and_answer_as_if_alone(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, positions: int
+) -> None:
+    draw = random.Random(12)
+    prompts = [tuple(draw.randrange(3, 280) for _ in range(length)) for length in (5, 17, 40)]
+    asked = [ask(n, prompts[n % 3], header_len=4 * (n % 2), limit=draw.randint(1, 24)) for n in range(60)]
+    expected = finish(make(folders["qwen3"], slots=1, window=128), asked)
+    monkeypatch.setattr(_decoder, "_KNOWN_POSITIONS", positions)
+    engine = make(folders["qwen3"], slots=16)
+    found = finish(engine, asked)
+    assert {n: c.response_ids for n, c in found.items()} == {n: c.response_ids for n, c in expected.items()}
+    assert len({c.response_ids for c in found.values()}) > 40  # the same prompt, but every request its own seed
+    kept = sum(map(len, engine._decoder._known))  # type: ignore[attr-defined]
+    assert kept <= positions and (kept > 0) == (positions > 0)
 
 
 def test_a_prompt_longer_than_a_prefill_chunk_is_exact(

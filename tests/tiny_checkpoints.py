@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ _CHAT = (
 )
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer(text: str = "Your card is the king. Legal: [check] [bet]", vocab: int = 290) -> PreTrainedTokenizerFast:
     """Return a byte-level tokenizer whose vocabulary also holds every boxed move of MOVES as one token."""
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -37,8 +38,8 @@ def tokenizer() -> PreTrainedTokenizerFast:
     special = ["<|pad|>", "<|im_start|>", "<|im_end|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     core.train_from_iterator(
-        ["Your card is the king. Legal: [check] [bet]"] * 4,
-        trainers.BpeTrainer(vocab_size=290, special_tokens=special, initial_alphabet=alphabet, show_progress=False),
+        [text] * 4,
+        trainers.BpeTrainer(vocab_size=vocab, special_tokens=special, initial_alphabet=alphabet, show_progress=False),
     )
     core.add_tokens([AddedToken(f"\\boxed{{{move}}}", normalized=False) for move in MOVES])
     fast = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|pad|>")
@@ -90,19 +91,24 @@ def save(folder: Path, family: str, seed: int = 0, **changes: Any) -> Path:
 
 
 def save_player(
-    folder: Path, seed: int = 0, *, vocab: int | None = None, stop_bias: float = 0.9, **changes: Any
+    folder: Path,
+    tok: PreTrainedTokenizerFast | None = None,
+    *,
+    moves: Sequence[str] = MOVES,
+    move_bias: float = 0.65,
+    stop_bias: float = 0.7,
+    **changes: Any,
 ) -> Path:
-    """Write a Qwen3 checkpoint that often boxes a move and often stops, so that random matches last some turns."""
-    tok = tokenizer()
-    made = model("qwen3", vocab or len(tok), seed, tie_word_embeddings=False, **changes)
-    boxes = [tok.convert_tokens_to_ids(f"\\boxed{{{move}}}") for move in MOVES]
+    """Write a Qwen3 checkpoint that often boxes one of the moves and often stops, so that matches last some turns."""
+    tok = tok or tokenizer()
+    made = model("qwen3", len(tok), **{"tie_word_embeddings": False, "initializer_range": 0.08} | changes)
+    boxes = [tok.convert_tokens_to_ids(f"\\boxed{{{move}}}") for move in moves]
     # Channel 0 of the residual stream stays large, so the head's column 0 acts as a bias.
     made.model.embed_tokens.weight.data[:, 0] = 8.0
     made.model.norm.weight.data[0] = 1.0
     head = made.lm_head.weight.data
     head[:, 0] = 0.0
-    head[boxes, 0] = 0.8
-    head[boxes[:4], 0] = 0.9
+    head[boxes, 0] = move_bias
     head[tok.eos_token_id, 0] = stop_bias
     made.save_pretrained(folder)
     tok.save_pretrained(folder)

@@ -22,7 +22,7 @@ _STATIC_ROPE = ("default", "linear", "llama3")
 _LENGTH_STEP = 16  # keeps the number of different attention shapes small
 _CAPACITY_STEP = 64
 _PREFILL_TOKENS = 8192
-_HEADERS_KEPT = 64
+_KNOWN_POSITIONS = 8192  # of prompts and headers kept for reuse
 
 
 def supports(config: Any) -> bool:
@@ -47,6 +47,14 @@ class _Layer:
     mlp_norm_M: torch.Tensor | None
     gate_up_FM: torch.Tensor
     down_MF: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Keys and values of a prompt, (C, 2, 1, K, L, D), and the logits after it."""
+
+    kv: torch.Tensor
+    logits_V: torch.Tensor
 
 
 class SlotCache:
@@ -102,7 +110,7 @@ class SlotDecoder:
         self._host_lengths = np.zeros(slots, dtype=np.int64)
 
     def load(self, state_dict: Mapping[str, torch.Tensor]) -> None:
-        """Take over weights named as in transformers; cached headers of the old weights are dropped."""
+        """Take over weights named as in transformers; what was cached with the old weights is dropped."""
         weights = {name: w.detach().to(self.device, self._dtype) for name, w in state_dict.items()}
         try:
             self._embed_VM = weights["model.embed_tokens.weight"].clone()
@@ -111,7 +119,8 @@ class SlotDecoder:
             self._norm_M = weights["model.norm.weight"].clone()
         except KeyError as error:
             raise EngineError(f"weight {error} is missing; give the full state dict of the same model") from None
-        self._headers: OrderedDict[tuple[int, ...], torch.Tensor] = OrderedDict()
+        self._known: OrderedDict[tuple[int, ...], _Known] = OrderedDict()
+        self._known_positions = 0
         self.num_rows = 0
 
     def _layer(self, weights: Mapping[str, torch.Tensor], at: str) -> _Layer:
@@ -159,25 +168,24 @@ class SlotDecoder:
     def admit(self, prompts: Sequence[tuple[int, ...]], header_lens: Sequence[int], room: int) -> torch.Tensor:
         """Fill the next free slots with prompts and return the logits after each, (B, V).
 
-        The first ``header_lens[i]`` ids of a prompt come from a cache keyed by them. ``room`` is the largest number of
-        positions that any of these rows will reach.
+        Prompts seen lately are not computed again, nor are the first ``header_lens[i]`` ids that prompts share.
+        ``room`` is the largest number of positions that any of these rows will reach.
         """
         first = self.num_rows
-        # The last id is always computed: its logits are the result.
-        headers = [p[: min(n, len(p) - 1)] for p, n in zip(prompts, header_lens, strict=True)]
-        widest = max(len(p) - len(h) for p, h in zip(prompts, headers, strict=True))
-        self._cache.reserve(max(room, max(map(len, headers)) + widest), first)
-        self._place_headers(headers, first)
-        tokens_BS = np.zeros((len(prompts), widest), dtype=np.int64)
-        for row, (prompt, header) in enumerate(zip(prompts, headers, strict=True)):
-            tokens_BS[row, : len(prompt) - len(header)] = prompt[len(header) :]
-        starts = np.array([len(h) for h in headers])
-        lengths = np.array([len(p) for p in prompts])
-        last_BM = self._extend(self._cache, tokens_BS, starts, lengths, first)
+        self._cache.reserve(room, first)
+        rows: dict[tuple[int, ...], list[int]] = {}
+        for row, prompt in enumerate(prompts):
+            rows.setdefault(prompt, []).append(first + row)
+        known = {prompt: entry for prompt in rows if (entry := self._recall(prompt))}
+        if new := [prompt for prompt in rows if prompt not in known]:
+            header_of = dict(zip(prompts, header_lens, strict=True))
+            known |= zip(new, self._prefill(new, [header_of[p] for p in new], first), strict=True)
+        self._place(rows, known)
         self.num_rows = first + len(prompts)
+        lengths = np.array([len(p) for p in prompts])
         self._host_lengths[first : self.num_rows] = lengths
         self._lengths_B[first : self.num_rows] = torch.from_numpy(lengths)
-        return self._logits(last_BM)
+        return torch.stack([known[prompt].logits_V for prompt in prompts])
 
     def advance(self, tokens_B: torch.Tensor) -> torch.Tensor:
         """Append one token to every row and return the logits after it, (B, V)."""
@@ -217,33 +225,53 @@ class SlotDecoder:
             scores.append(logprobs_SV.gather(1, targets[:, None])[:, 0].tolist())
         return scores
 
-    def _place_headers(self, headers: Sequence[tuple[int, ...]], first: int) -> None:
+    def _recall(self, ids: tuple[int, ...]) -> _Known | None:
+        known = self._known.get(ids)
+        if known is not None:
+            self._known.move_to_end(ids)
+        return known
+
+    def _keep(self, ids: tuple[int, ...], known: _Known) -> None:
+        self._known[ids] = known
+        self._known_positions += len(ids)
+        while self._known_positions > _KNOWN_POSITIONS:
+            self._known_positions -= len(self._known.popitem(last=False)[0])
+
+    def _place(self, rows: Mapping[tuple[int, ...], Sequence[int]], known: Mapping[tuple[int, ...], _Known]) -> None:
+        for ids, at in rows.items():
+            self._cache.kv[:, :, at, :, : len(ids)] = known[ids].kv
+
+    def _prefill(self, prompts: Sequence[tuple[int, ...]], header_lens: Sequence[int], first: int) -> list[_Known]:
+        """Compute prompts in the free slots from ``first`` on and remember them."""
+        # The last id is always computed: its logits are wanted.
+        headers = [p[: min(n, len(p) - 1)] for p, n in zip(prompts, header_lens, strict=True)]
         rows: dict[tuple[int, ...], list[int]] = {}
         for row, header in enumerate(headers):
             if header:
                 rows.setdefault(header, []).append(first + row)
-        for header, at in rows.items():
-            self._cache.kv[:, :, at, :, : len(header)] = self._header(header, at[0])
+        self._place(rows, {h: self._recall(h) or self._prefill([h], [0], first)[0] for h in rows})
+        starts, lengths = np.array([len(h) for h in headers]), np.array([len(p) for p in prompts])
+        widest = int((lengths - starts).max())
+        self._cache.reserve(int(starts.max()) + widest, first + len(prompts))
+        tokens_BS = np.zeros((len(prompts), widest), dtype=np.int64)
+        for row, (prompt, start) in enumerate(zip(prompts, starts, strict=True)):
+            tokens_BS[row, : len(prompt) - start] = prompt[start:]
+        logits_BV = self._logits(self._extend(tokens_BS, starts, lengths, first))
+        kv = self._cache.kv
+        made = [
+            _Known(kv[:, :, first + row : first + row + 1, :, : len(prompt)].clone(), logits_BV[row])
+            for row, prompt in enumerate(prompts)
+        ]
+        for prompt, known in zip(prompts, made, strict=True):
+            self._keep(prompt, known)
+        return made
 
-    def _header(self, header: tuple[int, ...], row: int) -> torch.Tensor:
-        """Return the keys and values of a header, (C, 2, 1, K, L, D), computed in a free slot the first time."""
-        if header in self._headers:
-            self._headers.move_to_end(header)
-            return self._headers[header]
-        tokens_BS = np.array([header])
-        self._extend(self._cache, tokens_BS, np.zeros(1, dtype=np.int64), np.array([len(header)]), row)
-        self._headers[header] = self._cache.kv[:, :, row : row + 1, :, : len(header)].clone()
-        if len(self._headers) > _HEADERS_KEPT:
-            self._headers.popitem(last=False)
-        return self._headers[header]
-
-    def _extend(
-        self, cache: SlotCache, tokens_BS: np.ndarray, starts: np.ndarray, lengths: np.ndarray, first: int
-    ) -> torch.Tensor:
+    def _extend(self, tokens_BS: np.ndarray, starts: np.ndarray, lengths: np.ndarray, first: int) -> torch.Tensor:
         """Append ragged tokens (padded on the right) to rows and return the hidden state of each row's last one.
 
         Padding writes behind a row's end, where nothing looks before decoding has overwritten it.
         """
+        cache = self._cache
         rows, width = tokens_BS.shape
         chunk = max(_CAPACITY_STEP, _PREFILL_TOKENS // rows)
         last_BM = self._embed_VM.new_zeros(rows, self._embed_VM.shape[1])

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 import tempfile
@@ -21,14 +22,15 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import tiny_checkpoints as tiny
 
-from spiral_lib import checkpoints, policies, rollout
+from spiral_lib import checkpoints, games, policies, rollout
 from spiral_lib.config import Named, PromptConfig
 from spiral_lib.engines.hf import HfEngine
-from spiral_lib.prompts import Renderer
+from spiral_lib.prompts import Renderer, user_text
 from spiral_lib.types import PolicyRef, Request
 
 PRESET = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32,
           "intermediate_size": 192}  # fmt: skip
+COMPACT = PromptConfig(style="compact")
 PROMPT_TOKENS, NEW_TOKENS, HEADER_TOKENS = 45, 24, 16
 ROUNDS = 5
 
@@ -59,9 +61,9 @@ def compare(name: str, unit: str, ours: Work, against: str, theirs: Work) -> dic
     }
 
 
-def requests(limits: list[int]) -> list[Request]:
+def requests(limits: list[int], seed: int = 0) -> list[Request]:
     """Return requests whose prompts share a header, with these token limits."""
-    draw = random.Random(0)
+    draw = random.Random(seed)
     header = tuple(draw.randrange(3, 280) for _ in range(HEADER_TOKENS))
     return [
         Request(
@@ -89,8 +91,12 @@ def finish(engine: HfEngine, asked: list[Request]) -> int:
 def decoder_row(folder: Path, batch: int) -> dict[str, Any]:
     engine = HfEngine(folder, tiny.config(slots=batch))
     model = checkpoints.load_model(folder)
-    asked = requests([NEW_TOKENS] * batch)
-    prompts = torch.tensor([r.prompt_ids for r in asked])
+    seeds = itertools.count()
+    prompts = torch.tensor([r.prompt_ids for r in requests([NEW_TOKENS] * batch)])
+
+    def ours() -> int:
+        # New prompts (and a new header) every time: none may come from the engine's cache.
+        return finish(engine, requests([NEW_TOKENS] * batch, next(seeds)))
 
     def generate() -> int:
         with torch.inference_mode():
@@ -101,12 +107,12 @@ def decoder_row(folder: Path, batch: int) -> dict[str, Any]:
         return int((made.shape[1] - PROMPT_TOKENS) * batch)
 
     name = f"engine/decode_batch_{batch}"
-    return compare(name, "tokens/cpu-s", lambda: finish(engine, asked), "hf generate", generate)
+    return compare(name, "tokens/cpu-s", ours, "hf generate", generate)
 
 
 def driver_row(folder: Path) -> dict[str, Any]:
-    config = tiny.config(slots=128, matches=256)
-    config = replace(config, prompt=PromptConfig(style="compact"), games=(Named(name="kuhn_poker"),))
+    config = tiny.config(slots=128, matches=512)
+    config = replace(config, prompt=COMPACT, games=(Named(name="kuhn_poker"),))
     renderer = Renderer(checkpoints.load_tokenizer(folder), config.prompt)
     engine = HfEngine(folder, config)
     played = {"self": policies.make(PolicyRef.parse("self"), engine=engine, renderer=renderer, max_new_tokens=48)}
@@ -116,7 +122,7 @@ def driver_row(folder: Path) -> dict[str, Any]:
         return sum(1 for _ in rollout.play_matches(specs[:count], played, concurrency=concurrency))
 
     name, against = "rollout/128_matches_at_once", "one match at a time"
-    return compare(name, "matches/cpu-s", lambda: play(256, 128), against, lambda: play(32, 1))
+    return compare(name, "matches/cpu-s", lambda: play(512, 128), against, lambda: play(32, 1))
 
 
 def refill_row(folder: Path) -> dict[str, Any]:
@@ -132,12 +138,21 @@ def refill_row(folder: Path) -> dict[str, Any]:
     return compare(name, "tokens/cpu-s", lambda: finish(engine, asked), "lockstep waves", waves)
 
 
+def _prompt_texts() -> str:
+    views = [games.make("kuhn_poker", seed=seed).view(0) for seed in range(20)]
+    return "\n".join(user_text(view, COMPACT) for view in views)
+
+
 def rows() -> list[dict[str, Any]]:
     """Return all rows of this file."""
     with tempfile.TemporaryDirectory() as scratch:
         # Without a stop token's bias nothing ends early, so that both decoders do the same work.
-        plain = tiny.save_player(Path(scratch) / "plain", vocab=440, stop_bias=-9.0, **PRESET)
-        player = tiny.save_player(Path(scratch) / "player", vocab=440, stop_bias=0.35, **PRESET)
+        tok = tiny.tokenizer(_prompt_texts(), vocab=430)
+        plain = tiny.save_player(Path(scratch) / "plain", tok, stop_bias=-9.0, **PRESET)
+        # Two or three turns a match and about 20 tokens a turn, as after the cold start.
+        player = tiny.save_player(
+            Path(scratch) / "player", tok, moves=("[check]", "[bet]"), move_bias=0.75, stop_bias=0.5, **PRESET
+        )
         return [decoder_row(plain, 16), decoder_row(plain, 64), driver_row(player), refill_row(plain)]
 
 
