@@ -6,17 +6,35 @@ here; a test keeps the list complete.
 
 import importlib
 import pkgutil
+import sys
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from types import ModuleType
 
 import spiral_lib
+
+TORCH_AT_THE_TOP = ("spiral_lib.engines._decoder", "spiral_lib.engines._hf_cache")
+"""Modules whose classes need torch when they are defined: shipped too, but not executed before they are used."""
 
 
 def load_all(package: ModuleType) -> list[str]:
     """Import every module below a package and return their names."""
     names = [m.name for m in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
     for name in names:
-        importlib.import_module(name)
+        if name in TORCH_AT_THE_TOP:
+            _import_lazily(name)
+        else:
+            importlib.import_module(name)
     return names
+
+
+def _import_lazily(name: str) -> None:
+    """Put a module where registration finds it; its code runs when the first of its names is looked up."""
+    spec = find_spec(name)
+    if name in sys.modules or spec is None or spec.loader is None:
+        return
+    spec.loader = LazyLoader(spec.loader)
+    module = sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
 
 
 SHIPPED = load_all(spiral_lib)
