@@ -101,7 +101,9 @@ def _fetch(config: RunConfig, examples: Sequence[Example], out: Path) -> None:
         return
     from spiral_lib.prompts import user_text
 
-    texts = [t for e in examples for t in (user_text(e.view, config.prompt) if e.view else e.question, e.reply)]
+    # The chat template's own words go in as well, so that they become single tokens.
+    asked = (f"user\n{user_text(e.view, config.prompt) if e.view else e.question}" for e in examples)
+    texts = itertools.chain(asked, (f"assistant\n{e.reply}" for e in examples))
     checkpoint_sources.init_tiny(config, texts, out)
 
 
