@@ -1,0 +1,39 @@
+"""``spiral config``: the resolved configuration, and the reference of all settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from spiral_lib import config as configs
+from spiral_lib.cli._options import configured, json_option
+from spiral_lib.cli._screen import print_json, print_table
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  spiral config --preset tiny > my.yaml
+  spiral config --preset tiny --set "learner.lr=1e-4 games=[kuhn_poker,tic_tac_toe]"
+  spiral config --describe"""
+)
+@configured("tiny")
+@click.option("--describe", is_flag=True, help="Explain every setting, with its default.")
+@json_option
+def COMMAND(
+    preset: str, config_file: Path | None, overrides: tuple[str, ...], describe: bool, as_json: bool
+) -> None:
+    """Print the resolved configuration: the preset, changed by a YAML file, changed by single settings."""
+    if describe:
+        rows = configs.describe()
+        if as_json:
+            print_json([{"name": name, "default": default, "doc": doc} for name, default, doc in rows])
+        else:
+            print_table(("setting", "default", "meaning"), rows)
+        return
+    resolved = configs.resolve(preset=preset, yaml_path=config_file, overrides=" ".join(overrides))
+    if as_json:
+        print_json(configs.to_dict(resolved))
+    else:
+        click.echo(configs.dump_yaml(resolved), nl=False)
