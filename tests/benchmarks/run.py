@@ -1,0 +1,56 @@
+"""Run all benchmarks, print a table and write build/bench.json: python tests/benchmarks/run.py [NAME ...]
+
+Each ``bench_*.py`` beside this file has ``rows() -> list[dict]`` with name, value, unit, against, ratio, spread, n. The two
+things of a row were measured in one run on the same machine, so the ratio is what counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+COLUMNS = ("name", "value", "unit", "against", "ratio", "spread", "n")
+
+
+def load(path: Path) -> Any:
+    """Import a benchmark file by its path."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main() -> None:
+    """Run the chosen benchmarks one after another; what is done is kept when a later one fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="for example engine learner; all by default")
+    chosen = parser.parse_args().names
+    out = HERE.parents[1] / "build" / "bench.json"
+    out.parent.mkdir(exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    for path in sorted(HERE.glob("bench_*.py")):
+        name = path.stem.removeprefix("bench_")
+        if chosen and name not in chosen:
+            continue
+        start = time.perf_counter()
+        found = load(path).rows()
+        rows += found
+        out.write_text(json.dumps(rows, indent=1))
+        print(f"\n{name} ({time.perf_counter() - start:.0f} s)")
+        for row in found:
+            print("  " + "  ".join(f"{column}={_shown(row.get(column))}" for column in COLUMNS))
+    print(f"\nwritten: {out}")
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    main()
