@@ -72,11 +72,12 @@ def tiny_tic_tac_toe() -> RunConfig:
     return replace(
         base,
         preset="tiny_tic_tac_toe",
+        iterations=5,
         model=replace(base.model, hidden=96, heads=3, mlp=288),
         games=(Named(name="tic_tac_toe"),),
         cold_start=replace(base.cold_start, steps=500, min_legal=0.85, min_gap=0.0),
         rollout=replace(base.rollout, matches=48),
-        learner=replace(base.learner, kl_coef=0.02),
+        learner=replace(base.learner, kl_coef=0.02, lr_decay_steps=50),
         evaluation=replace(base.evaluation, exploitability_games=()),
     )
 

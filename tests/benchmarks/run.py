@@ -1,7 +1,7 @@
 """Run all benchmarks, print a table and write build/bench.json: python tests/benchmarks/run.py [NAME ...]
 
-Each ``bench_*.py`` beside this file has ``rows() -> list[dict]`` with name, value, unit, against, ratio, spread, n. The two
-things of a row were measured in one run on the same machine, so the ratio is what counts.
+Each ``bench_*.py`` beside this file has ``rows() -> list[dict]`` with name, value, unit, against, ratio, spread, n. The
+two things of a row were measured in one run on the same machine, so the ratio is what counts.
 """
 
 from __future__ import annotations
