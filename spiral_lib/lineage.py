@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import platform
 import re
@@ -20,6 +21,8 @@ from spiral_lib.checkpoints import code_version
 from spiral_lib.config import RunConfig, config_hash
 from spiral_lib.durable import digest_path, write_text
 from spiral_lib.errors import LineageError
+
+log = logging.getLogger(__name__)
 
 RECORD_VERSION = 1
 _PACKAGES = ("torch", "transformers", "pyarrow", "numpy", "vllm", "deepspeed")
@@ -127,6 +130,7 @@ def run_step(
     if earlier is not None and _still_holds(earlier, wanted, places, run):
         return earlier
     start, clock = datetime.now(UTC), time.monotonic()
+    log.debug("%s of iteration %d begins", step, order, extra={"step": step, "iteration": order})
     body()
     record = StepRecord(
         step=step,

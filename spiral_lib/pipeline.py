@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from spiral_lib import deciding, starting, steps
@@ -17,12 +18,20 @@ def default_folder(config: RunConfig) -> Path:
     return Path("runs") / f"{config.preset}-{config_hash(config)[:8]}"
 
 
-def train(config: RunConfig, run: Path, *, resume_from: Path | None = None) -> State:
-    """Train to ``config.iterations`` in a run folder, re-using every finished step, and return the final state."""
-    starting.open_run(config, run)
+def train(
+    config: RunConfig, run: Path, *, resume_from: Path | None = None, on_state: Callable[[State], None] | None = None
+) -> State:
+    """Train to ``config.iterations`` in a run folder, re-using every finished step, and return the final state.
+
+    ``on_state`` is called with the state after the cold start and after every iteration.
+    """
+    tell = on_state or (lambda state: None)
+    starting.open_run(config, run, resume_from=resume_from)
     state = starting.adopt(config, read_state(resume_from), run) if resume_from else starting.cold_start(config, run)
+    tell(state)
     while state.iteration < config.iterations:
         state = iterate(config, state, run)
+        tell(state)
     log.info("done: %s", run / "report.html")
     return state
 

@@ -338,6 +338,7 @@ def _log_step(iteration: int, s: int, config: RunConfig, metrics: Mapping[str, f
         metrics.get("learner/kl", math.nan),
         metrics.get("learner/grad_norm", math.nan),
         (config.rollout.steps_per_iteration - s - 1) * seconds,
+        extra={"learner_step": (iteration - 1) * config.rollout.steps_per_iteration + s + 1},
     )
 
 
