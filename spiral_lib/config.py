@@ -5,11 +5,13 @@ Every field carries its documentation and bounds in its metadata, from which the
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import hashlib
 import json
 import math
+import reprlib
 import types as pytypes
 import typing
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from spiral_lib import strict_yaml
 from spiral_lib.errors import ConfigError
 
 Scalar = int | float | str | bool
@@ -205,8 +208,21 @@ class EvaluationConfig:
     bank: bool = setting(True, "the embedded short-answer bank, through lm-eval")
     bank_limit: int = setting(0, "bank items; 0 means all", low=0)
     bank_max_new_tokens: int = setting(24, "response tokens at most on the bank", low=1)
-    benchmarks: tuple[str, ...] = field(default=(), metadata={"doc": "more lm-eval tasks by name"})
+    benchmarks: tuple[str, ...] = field(
+        default=(), metadata={"doc": "more benchmarks: modules of evaluation/benchmark_tasks or package.module:task"}
+    )
+    benchmark_replies: int = setting(1, "replies sampled per benchmark item: avg@k, pass@k and maj@k", low=1)
+    benchmark_temperature: float = setting(0.0, "sampling temperature on benchmarks; 0 is greedy", low=0.0)
+    benchmark_max_new_tokens: int = setting(4096, "response tokens at most; lowered to what the window leaves", low=1)
+    benchmark_limit: int = setting(0, "items per benchmark, spread evenly; 0 means all", low=0)
     data_dir: str = setting("", "local folder with benchmark data; empty means the hub")
+
+    def __post_init__(self) -> None:
+        if self.benchmark_replies > 1 and self.benchmark_temperature == 0.0:
+            raise ConfigError(
+                f"evaluation.benchmark_replies={self.benchmark_replies} with benchmark_temperature=0 would repeat one "
+                "greedy reply; set evaluation.benchmark_temperature, for example 0.6"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -277,8 +293,8 @@ def resolve(*, preset: str, yaml_path: Path | None = None, overrides: str = "") 
 
     config = presets.get(preset)
     if yaml_path is not None:
-        config = update(config, _read_yaml(yaml_path))
-    return update(config, _nested(parse_overrides(overrides)))
+        config = update(config, strict_yaml.read(yaml_path))
+    return update(config, strict_yaml.parse_overrides(overrides))
 
 
 def update(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
@@ -297,8 +313,8 @@ def dump_yaml(config: RunConfig) -> str:
 
 
 def from_text(text: str) -> RunConfig:
-    """Return the configuration that ``dump_yaml`` or ``to_json`` wrote."""
-    return update(RunConfig(), yaml.safe_load(text))
+    """Return the configuration that ``dump_yaml`` or ``to_json`` wrote. Raises ConfigError where it is damaged."""
+    return update(RunConfig(), strict_yaml.parse(text, "the configuration"))
 
 
 def to_json(config: RunConfig) -> str:
@@ -311,71 +327,6 @@ def config_hash(config: RunConfig) -> str:
     content = to_dict(config)
     del content["iterations"]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def parse_overrides(text: str) -> dict[str, Any]:
-    """Return dotted names and YAML values of ``"learner.lr=1e-6 rollout.shards=8"``."""
-    found: dict[str, Any] = {}
-    for part in _split(text):
-        name, equals, value = part.partition("=")
-        if not equals or not name:
-            raise ConfigError(
-                f"override '{part}' is not of the form section.setting=value, for example learner.lr=1e-6"
-            )
-        try:
-            found[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"override '{part}' has a value that is not YAML: {_one_line(error)}") from error
-    return found
-
-
-def _split(text: str) -> list[str]:
-    """Split at blanks and commas outside brackets and quotes."""
-    parts, depth, quote, start = [], 0, "", 0
-    for i, c in enumerate(text):
-        if quote:
-            quote = "" if c == quote else quote
-        elif c in "\"'":
-            quote = c
-        elif c in "[{(":
-            depth += 1
-        elif c in "]})":
-            depth -= 1
-        elif (c.isspace() or c == ",") and depth <= 0:
-            parts.append(text[start:i])
-            start = i + 1
-    return [p for p in [*parts, text[start:]] if p]
-
-
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for name, value in flat.items():
-        node = tree
-        *parents, last = name.split(".")
-        for parent in parents:
-            node = node.setdefault(parent, {})
-            if not isinstance(node, dict):
-                raise ConfigError(f"override '{name}' goes below '{parent}', which is given a value as well")
-        node[last] = value
-    return tree
-
-
-def _read_yaml(path: Path) -> Mapping[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read config '{path}': {_one_line(error)}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"config '{path}' is not valid YAML: {_one_line(error)}") from error
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise ConfigError(f"config '{path}' must be a mapping of sections, found {type(content).__name__}")
-    return content
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _build(current: Any, changes: Mapping[str, Any], path: str) -> Any:
@@ -391,7 +342,7 @@ def _build(current: Any, changes: Mapping[str, Any], path: str) -> Any:
         here = getattr(current, key)
         if dataclasses.is_dataclass(here):
             if not isinstance(value, Mapping):
-                raise ConfigError(f"setting '{name}' is a section; give a mapping, not {value!r}")
+                raise ConfigError(f"setting '{name}' is a section; give a mapping, not {_show(value)}")
             values[key] = _build(here, value, f"{name}.")
         else:
             values[key] = _check(known[key], _convert(value, hints[key], name), name)
@@ -401,13 +352,10 @@ def _build(current: Any, changes: Mapping[str, Any], path: str) -> Any:
 def _check(f: Any, value: Any, name: str) -> Any:
     low, high, choices = f.metadata.get("low"), f.metadata.get("high"), f.metadata.get("choices")
     if choices and value not in choices:
-        raise ConfigError(f"setting '{name}' is {value!r}; it must be one of {', '.join(choices)}")
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            raise ConfigError(f"setting '{name}' is {value}; it must be a finite number")
-        if (low is not None and value < low) or (high is not None and value > high):
-            bounds = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
-            raise ConfigError(f"setting '{name}' is {value}; it must be {bounds}")
+        raise ConfigError(f"setting '{name}' is {_show(value)}; it must be one of {', '.join(choices)}")
+    if isinstance(value, int | float) and ((low is not None and value < low) or (high is not None and value > high)):
+        bounds = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+        raise ConfigError(f"setting '{name}' is {_show(value)}; it must be {bounds}")
     return value
 
 
@@ -417,47 +365,69 @@ def _convert(value: Any, hint: Any, name: str) -> Any:
         return _convert_tuple(value, args[0], name)
     if origin is dict:
         if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
-            raise ConfigError(f"setting '{name}' must be a mapping of names to numbers or text, not {value!r}")
+            raise ConfigError(f"setting '{name}' must be a mapping of names to numbers or text, not {_show(value)}")
         return {k: _convert(v, args[1], f"{name}.{k}") for k, v in value.items()}
     if origin in (typing.Union, pytypes.UnionType):
-        if isinstance(value, Scalar):
+        if isinstance(value, bool | str):
             return value
-        raise ConfigError(f"setting '{name}' must be a number, text or true/false, not {value!r}")
+        if isinstance(value, int | float):
+            return _finite(value, name) if isinstance(value, float) else _whole(value, name)
+        raise ConfigError(f"setting '{name}' must be a number, text or true/false, not {_show(value)}")
     return _convert_scalar(value, hint, name)
 
 
 def _convert_tuple(value: Any, item: Any, name: str) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, list | tuple):
-        raise ConfigError(f"setting '{name}' must be a list, for example [{value}], not {value!r}")
+        raise ConfigError(f"setting '{name}' must be a list, for example [{_show(value)}], not {_show(value)}")
     if not dataclasses.is_dataclass(item):
         return tuple(_convert(v, item, f"{name}[{i}]") for i, v in enumerate(value))
     out = []
     for i, v in enumerate(value):
         entry = {"name": v} if isinstance(v, str) else v
         if not isinstance(entry, Mapping) or not entry.get("name"):
-            raise ConfigError(f"setting '{name}[{i}]' must be a name or a mapping with 'name', not {v!r}")
+            raise ConfigError(f"setting '{name}[{i}]' must be a name or a mapping with 'name', not {_show(v)}")
         out.append(_build(Named(), entry, f"{name}[{i}]."))
     return tuple(out)
 
 
 def _convert_scalar(value: Any, hint: Any, name: str) -> Any:
     if hint is float:
-        if isinstance(value, str):  # YAML 1.1 reads 1e-6 as text
-            try:
-                return float(value)
-            except ValueError:
-                pass
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+        # YAML 1.1 reads 1e-6 as text.
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            with contextlib.suppress(ValueError):
+                return _finite(value, name)
     elif hint is int:
         if isinstance(value, int) and not isinstance(value, bool):
-            return value
+            return _whole(value, name)
     elif isinstance(value, hint):
         return value
     elif hint is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     kinds = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
-    raise ConfigError(f"setting '{name}' is {value!r}; it must be {kinds.get(hint, str(hint))}")
+    raise ConfigError(f"setting '{name}' is {_show(value)}; it must be {kinds[hint]}")
+
+
+def _whole(value: int, name: str) -> int:
+    """Return a number that fits the 64-bit columns it ends up in. Raises ConfigError otherwise."""
+    if abs(value) >= 1 << 63:
+        raise ConfigError(f"setting '{name}' has {value.bit_length()} bits; it must be a whole number below 2**63")
+    return value
+
+
+def _finite(value: str | int | float, name: str) -> float:
+    """Return the number as float. Raises ConfigError where it is not finite, ValueError where it is no number."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ConfigError(f"setting '{name}' is {_show(value)}; it must be a finite number")
+    return number
+
+
+def _show(value: Any) -> str:
+    """Return the value for a message, shortened: a YAML file may hold anything."""
+    return reprlib.repr(value)
 
 
 def _plain(value: Any) -> Any:
