@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spiral_lib.checkpoints import CheckpointManifest, load_model, load_tokenizer, quiet, save, verify
+from spiral_lib.checkpoints import CheckpointManifest, load_model, load_tokenizer, quiet, read_manifest, save, verify
 from spiral_lib.config import RunConfig, config_hash
 from spiral_lib.durable import list_files, new_folder
 from spiral_lib.errors import CheckpointError, ConfigError
@@ -33,18 +33,38 @@ def fetch(config: RunConfig, out: Path) -> CheckpointManifest:
 
     Raises CheckpointError where it cannot be had, and ConfigError for a form of source that is not known.
     """
+    require(config)
     kind, _, locator = config.model.source.partition(":")
-    if kind == "smollm2" and not locator:
+    if kind == "smollm2":
         return _fetch_smollm2(config, out)
-    if kind == "hf" and locator:
-        return _fetch_hub(locator, config, out)
-    if kind == "checkpoint" and locator:
-        return _copy(Path(locator), out)
-    if kind == "registry" and locator:
-        raise CheckpointError(f"'{config.model.source}' must be resolved first: spiral registry show {locator}")
-    raise ConfigError(
-        f"model.source={config.model.source!r} cannot be fetched; use smollm2, hf:<repo or folder>, checkpoint:<folder>"
-    )
+    return _fetch_hub(locator, config, out) if kind == "hf" else _copy(Path(locator), out)
+
+
+def require(config: RunConfig) -> None:
+    """Raise like ``fetch`` where the source cannot be had, as far as that is clear without weights or the hub."""
+    source = config.model.source
+    kind, _, locator = source.partition(":")
+    if kind == "smollm2" and not locator:
+        _smollm2_file()
+    elif kind == "checkpoint" and locator:
+        read_manifest(Path(locator))
+    elif kind == "hf" and locator:
+        _require_folder(locator)
+    elif kind == "registry" and locator:
+        raise CheckpointError(f"'{source}' must be resolved first: spiral registry show {locator}")
+    else:
+        raise ConfigError(
+            f"model.source={source!r} cannot be fetched; use init:tiny, smollm2, hf:<repo or folder> "
+            "or checkpoint:<folder>"
+        )
+
+
+def _require_folder(locator: str) -> None:
+    """Raise CheckpointError where a locator can only be a folder, and there is none."""
+    if Path(locator).expanduser().is_dir():
+        return
+    if Path(locator).is_absolute() or locator.startswith((".", "~")) or locator.count("/") > 1:
+        raise CheckpointError(f"model.source=hf:{locator}: there is no such folder; check the path")
 
 
 def init_tiny(config: RunConfig, texts: Iterable[str], out: Path) -> CheckpointManifest:
@@ -85,8 +105,6 @@ def _fetch_hub(locator: str, config: RunConfig, out: Path) -> CheckpointManifest
     folder = Path(locator).expanduser()
     base_model = locator
     if not folder.is_dir():
-        if folder.is_absolute() or locator.startswith((".", "~")) or locator.count("/") > 1:
-            raise CheckpointError(f"model.source=hf:{locator}: there is no such folder; check the path")
         folder = _download(locator)
         base_model = f"{locator}@{folder.name}"
     model, tokenizer = load_model(folder, config.model.dtype), load_tokenizer(folder)

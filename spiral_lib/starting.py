@@ -5,29 +5,50 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from spiral_lib import checkpoints, durable, lineage, publish
+from spiral_lib import checkpoints, durable, lineage, preflight, publish
 from spiral_lib.config import RunConfig, config_hash, dump_yaml, from_text
 from spiral_lib.errors import ConfigError
 from spiral_lib.ledger import Champion, EvaluationRecord, Ledger
 from spiral_lib.rae import RoleBaselines
-from spiral_lib.state import State, write_state
+from spiral_lib.state import State, read_state, write_state
 from spiral_lib.steps import baselines_of, evaluate, set_threads, training_json
 from spiral_lib.types import Evaluation
 
 
-def open_run(config: RunConfig, run: Path) -> None:
-    """Create the run folder with its resolved configuration. Raises ConfigError when another run lives there."""
+def open_run(config: RunConfig, run: Path, *, resume_from: Path | None = None) -> None:
+    """Create the run folder with its resolved configuration, once it is clear that the run can begin.
+
+    Raises ConfigError where another run lives in the folder, LineageError where ``resume_from`` is no run folder, and
+    what ``preflight`` raises; the disk is untouched then.
+    """
+    preflight.check(config, fresh=resume_from is None)
+    if resume_from is not None:
+        if resume_from.resolve() == run.resolve():
+            raise ConfigError(f"'{run}' cannot resume from itself; leave --resume_from out to continue it")
+        read_state(resume_from)
     written = run / "config.yaml"
-    if written.is_file():
-        if config_hash(from_text(written.read_text())) != config_hash(config):
-            raise ConfigError(
-                f"'{run}' holds a run with another configuration; choose another folder with --out, "
-                "or use the same preset, config and overrides to continue it"
-            )
-    elif run.exists() and any(run.iterdir()):
-        raise ConfigError(f"'{run}' is not empty and not a run folder; choose another folder with --out")
-    run.mkdir(parents=True, exist_ok=True)
-    durable.write_text(written, dump_yaml(config))
+    try:
+        if written.is_file():
+            _require_same(config, written)
+        elif run.exists() and any(run.iterdir()):
+            raise ConfigError(f"'{run}' is not empty and not a run folder; choose another folder with --out")
+        run.mkdir(parents=True, exist_ok=True)
+        durable.write_text(written, dump_yaml(config))
+    except OSError as error:
+        raise ConfigError(f"cannot write to '{run}': {error}; choose another folder with --out") from error
+
+
+def _require_same(config: RunConfig, written: Path) -> None:
+    """Raise ConfigError unless the run folder's own configuration is this one, but for the iterations."""
+    try:
+        same = config_hash(from_text(written.read_text())) == config_hash(config)
+    except ConfigError:
+        same = False
+    if not same:
+        raise ConfigError(
+            f"'{written.parent}' holds a run with another configuration; choose another folder with --out, "
+            "or use the same preset, config and overrides to continue it"
+        )
 
 
 def cold_start(config: RunConfig, run: Path) -> State:

@@ -12,15 +12,15 @@ from types import ModuleType
 
 import spiral_lib
 
-TORCH_AT_THE_TOP = ("spiral_lib.engines._decoder", "spiral_lib.engines._hf_cache")
-"""Modules whose classes need torch when they are defined: shipped too, but not executed before they are used."""
+TORCH_AT_THE_TOP = "spiral_lib.engines._"
+"""How modules are named whose classes need torch when they are defined: shipped too, but not executed before use."""
 
 
 def load_all(package: ModuleType) -> list[str]:
     """Import every module below a package and return their names."""
     names = [m.name for m in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
     for name in names:
-        if name in TORCH_AT_THE_TOP:
+        if name.startswith(TORCH_AT_THE_TOP):
             _import_lazily(name)
         else:
             importlib.import_module(name)

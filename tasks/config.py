@@ -9,12 +9,16 @@ from pathlib import Path
 
 import rich_click as click
 from flytekit import FlyteContextManager, task
+from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
 from spiral_lib import config as configs
-from spiral_lib import pipeline, presets, starting
+from spiral_lib import pipeline, preflight, presets, starting
 from spiral_lib.errors import SpiralError
+from tasks.command_line import refuse_missing_paths
 from tasks.resources import CPU_IMAGE, SMALL
+
+refuse_missing_paths()
 
 Preset = enum.Enum("Preset", {name.upper(): name for name in presets.names()})
 
@@ -54,14 +58,18 @@ def user_errors() -> Iterator[None]:
 
 
 @task(container_image=CPU_IMAGE, requests=SMALL)
-def resolve_config(preset: Preset, config: FlyteFile | None, overrides: str, out: str) -> Resolved:
-    """Return preset < YAML < overrides, strictly checked."""
+def resolve_config(
+    preset: Preset, config: FlyteFile | None, overrides: str, resume_from: FlyteDirectory | None, out: str
+) -> Resolved:
+    """Return preset < YAML < overrides, strictly checked; on this machine the run folder is opened with it."""
     with user_errors():
         path = Path(config.download()) if config is not None else None
         resolved = configs.resolve(preset=preset.value, yaml_path=path, overrides=overrides)
         if is_local() and "://" not in out:
             folder = Path(out) if out else pipeline.default_folder(resolved)
             out = str(folder.absolute())
-            starting.open_run(resolved, folder)
+            earlier = Path(resume_from.path) if resume_from is not None and "://" not in resume_from.path else None
+            starting.open_run(resolved, folder, resume_from=earlier)
+        preflight.check(resolved, fresh=resume_from is None)
         fixed = configs.update(resolved, {"iterations": 0})
         return Resolved(config=configs.to_json(fixed), iterations=resolved.iterations, out=out)

@@ -74,6 +74,8 @@ def train(
     :param resume_from: run folder whose last state this run goes on from
     :param out: run folder, or the URL of a store; by default runs/<preset>-<configuration hash>
     """
-    resolved = tasks.config.resolve_config(preset=preset, config=config, overrides=overrides, out=out)
+    resolved = tasks.config.resolve_config(
+        preset=preset, config=config, overrides=overrides, resume_from=resume_from, out=out
+    )
     final = self_play(resolved=resolved, resume_from=resume_from)
     return tasks.report.finish(state=final, resolved=resolved)

@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 
-from spiral_lib.config import RunConfig, parse_overrides, update
+from spiral_lib.config import RunConfig, update
 from spiral_lib.learner import packing
 from spiral_lib.learner.batch import Sample
+from spiral_lib.strict_yaml import parse_overrides
 from spiral_lib.types import EndReason, Episode, Turn
 
 GOLDEN_ROWS = (((1, 5, 9), (3, 7), 0.5), ((2, 4), (6, 8, 10, 12), -1.0), ((11, 13, 15, 17), (0,), 2.0))

@@ -1,0 +1,29 @@
+"""What can be found wrong before anything runs: names, parameters and folders in a configuration. Cheap, no torch."""
+
+from __future__ import annotations
+
+from spiral_lib import checkpoint_sources, games, plugins
+from spiral_lib.config import RunConfig
+from spiral_lib.types import PolicyRef
+
+_ITSELF = "cold_start"  # an evaluation opponent that is no PolicyRef
+
+
+def check(config: RunConfig, *, fresh: bool = True) -> None:
+    """Raise ConfigError or CheckpointError where the run could not do what the configuration asks for.
+
+    ``fresh`` says that the run begins at ``model.source``, which then has to be there.
+    """
+    for game in config.games:
+        games.make(game.name, seed=config.seed, **game.params)
+    for name in config.evaluation.exploitability_games:
+        games.make(name, seed=config.seed)
+        plugins.load("spiral_lib.games", name, "views")
+    for opponent in config.evaluation.opponents:
+        if opponent != _ITSELF:
+            PolicyRef.parse(opponent)
+    for term in config.rewards.terms:
+        plugins.load("spiral_lib.rewards", term.name, "shape")
+    plugins.load("spiral_lib.engines", config.rollout.engine, "ENGINE")
+    if fresh and config.model.source != "init:tiny":
+        checkpoint_sources.require(config)
