@@ -152,6 +152,21 @@ def test_a_request_joins_while_others_decode(folders: dict[str, Path]) -> None:
     assert {n: c.response_ids for n, c in found.items()} == {n: c.response_ids for n, c in expected.items()}
 
 
+@pytest.mark.parametrize("family", ["qwen3", "gpt2"])
+def test_a_long_request_may_join_short_ones(folders: dict[str, Path], family: str) -> None:
+    asked = [ask(0, (5, 6), limit=2), ask(1, (7, 8), limit=60), ask(2, (9, 10) * 70, limit=100)]
+    alone = {n: c for request in asked for n, c in finish(make(folders[family]), [request]).items()}
+    assert len(alone[1].response_ids) > 10  # still live when the third one comes
+    engine = make(folders[family])
+    engine.submit(asked[0])
+    engine.submit(asked[1])
+    found = dict(engine.step())
+    engine.submit(asked[2])
+    while engine.num_live:
+        found |= dict(engine.step())
+    assert {n: c.response_ids for n, c in found.items()} == {n: c.response_ids for n, c in alone.items()}
+
+
 def test_the_header_cache_changes_nothing(folders: dict[str, Path]) -> None:
     asked = requests(24, header=30, seed=3)
     without = [replace(r, header_len=0) for r in asked]
@@ -186,7 +201,7 @@ def test_a_prompt_longer_than_a_prefill_chunk_is_exact(
     asked = requests(6, header=20, seed=4)
     expected = finish(make(folders["llama"]), asked)
     monkeypatch.setattr(_decoder, "_PREFILL_TOKENS", 1)
-    monkeypatch.setattr(_decoder, "_CAPACITY_STEP", 7)
+    monkeypatch.setattr(_decoder, "_SMALLEST_CHUNK", 7)
     found = finish(make(folders["llama"]), asked)
     assert {n: c.response_ids for n, c in found.items()} == {n: c.response_ids for n, c in expected.items()}
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from spiral_lib import checkpoints
 from spiral_lib.config import RunConfig
 from spiral_lib.errors import EngineError
@@ -22,6 +20,8 @@ from spiral_lib.types import Completion, Request
 
 if TYPE_CHECKING:
     import torch
+
+    from spiral_lib.engines._sampling import Rows
 
 _REFILL_GROUP = 16  # rows prefilled together at least, while others still decode
 _SCORE_TOKENS = 8192
@@ -53,6 +53,8 @@ class HfEngine:
     def __init__(self, checkpoint: Path, config: RunConfig) -> None:
         import torch
 
+        from spiral_lib.engines._sampling import Rows
+
         model = checkpoints.load_model(checkpoint, config.model.dtype)
         model = model.to("cuda" if torch.cuda.is_available() else "cpu")
         renderer = Renderer(checkpoints.load_tokenizer(checkpoint), config.prompt)
@@ -63,7 +65,7 @@ class HfEngine:
         with torch.inference_mode():
             self._decoder: Decoder | None = _decoder(model, self._slots)
         self._decode: Callable[[Ids], str] = renderer.decode
-        self._rows = _Rows(self._slots, model.get_input_embeddings().weight.shape[0], renderer.stop_ids, model.device)
+        self._rows = Rows(self._slots, model.get_input_embeddings().weight.shape[0], renderer.stop_ids, model.device)
         self._queue: deque[Request] = deque()
         self._refused: list[tuple[int, Completion]] = []
 
@@ -164,100 +166,6 @@ class HfEngine:
         decoder.move(holes, tail, rows)
         self._rows.move(holes, tail, rows)
         return done
-
-
-class _Rows:
-    """What sampling keeps for each slot: uniforms, temperature, and the tokens and log-probabilities so far."""
-
-    def __init__(self, slots: int, num_tokens: int, stop_ids: Sequence[int], device: Any) -> None:
-        import torch
-
-        self.requests: list[Request] = []
-        self._device = device
-        self._is_stop_V = torch.zeros(num_tokens, dtype=torch.bool, device=device)
-        self._is_stop_V[list(stop_ids)] = True
-        self._temperature_B = torch.ones(slots, 1, device=device)
-        self._greedy_B = torch.zeros(slots, dtype=torch.bool, device=device)
-        self._count_B = torch.zeros(slots, dtype=torch.long, device=device)
-        self._limit_B = torch.zeros(slots, dtype=torch.long, device=device)
-        self._index_B = torch.arange(slots, device=device)
-        self._some_greedy = False
-        self._allocate(64)
-
-    def _allocate(self, limit: int) -> None:
-        import torch
-
-        slots = len(self._index_B)
-        self._uniform_BT = torch.zeros(slots, limit, dtype=torch.float64, device=self._device)
-        self._token_BT = torch.zeros(slots, limit, dtype=torch.long, device=self._device)
-        self._logprob_BT = torch.zeros(slots, limit, device=self._device)
-
-    def _tables(self) -> list[torch.Tensor]:
-        return [self._uniform_BT, self._token_BT, self._logprob_BT]
-
-    def add(self, requests: Sequence[Request], limits: Sequence[int]) -> None:
-        """Give the next slots to requests that may have that many tokens."""
-        import torch
-
-        first, width = len(self.requests), max(limits)
-        if width > self._token_BT.shape[1]:
-            old = self._tables()
-            self._allocate(width)
-            for mine, kept in zip(self._tables(), old, strict=True):
-                mine[:first, : kept.shape[1]] = kept[:first]
-        uniforms = np.zeros((len(requests), width))
-        for row, (request, limit) in enumerate(zip(requests, limits, strict=True)):
-            uniforms[row, :limit] = np.random.Generator(np.random.Philox(key=request.seed)).random(limit)
-        here = slice(first, first + len(requests))
-        self._uniform_BT[here, :width] = torch.from_numpy(uniforms).to(self._device)
-        temperature = torch.tensor([r.temperature for r in requests], device=self._device)
-        self._greedy_B[here] = temperature == 0
-        self._temperature_B[here, 0] = temperature.masked_fill(temperature == 0, 1.0)
-        self._count_B[here] = 0
-        self._limit_B[here] = torch.tensor(limits, device=self._device)
-        self.requests += requests
-        self._some_greedy = any(r.temperature == 0 for r in self.requests)
-
-    def last_tokens(self) -> torch.Tensor:
-        """Return the newest token of every row."""
-        rows = self._index_B[: len(self.requests)]
-        return self._token_BT[rows, self._count_B[: len(rows)] - 1]
-
-    def append(self, logits_BV: torch.Tensor, first: int) -> list[int]:
-        """Sample one token for each row from ``first`` on and return the rows that are finished, ascending."""
-        import torch
-
-        here = slice(first, len(self.requests))
-        rows, count_B = self._index_B[here], self._count_B[here]
-        probs_BV = (logits_BV.float() / self._temperature_B[here]).softmax(-1)
-        # Summed in double precision: in single, the tail of a large vocabulary would shift by more than its tokens.
-        mass_BV = probs_BV.cumsum(-1, dtype=torch.float64)
-        target = self._uniform_BT[rows, count_B][:, None] * mass_BV[:, -1:]
-        tokens_B1 = torch.searchsorted(mass_BV, target, right=True).clamp_(max=mass_BV.shape[1] - 1)
-        if self._some_greedy:
-            tokens_B1 = torch.where(self._greedy_B[here, None], logits_BV.argmax(-1, keepdim=True), tokens_B1)
-        tokens_B = tokens_B1[:, 0]
-        self._token_BT[rows, count_B] = tokens_B
-        self._logprob_BT[rows, count_B] = probs_BV.gather(1, tokens_B1)[:, 0].log()
-        count_B += 1
-        done_B = self._is_stop_V[tokens_B] | (count_B >= self._limit_B[here])
-        return [first + row for row in done_B.nonzero()[:, 0].tolist()]
-
-    def result(self, row: int) -> tuple[Request, tuple[int, ...], tuple[float, ...], bool]:
-        """Return a row's request, ids, log-probabilities and whether its last id is a stop id."""
-        count = int(self._count_B[row])
-        ids = tuple(self._token_BT[row, :count].tolist())
-        logprobs = tuple(self._logprob_BT[row, :count].tolist())
-        return self.requests[row], ids, logprobs, bool(self._is_stop_V[ids[-1]])
-
-    def move(self, holes: Sequence[int], tail: Sequence[int], rows: int) -> None:
-        """Copy the rows ``tail`` into ``holes`` and keep the first ``rows``."""
-        if holes:
-            for table in (*self._tables(), self._temperature_B, self._greedy_B, self._count_B, self._limit_B):
-                table[holes] = table[tail]
-            for hole, row in zip(holes, tail, strict=True):
-                self.requests[hole] = self.requests[row]
-        del self.requests[rows:]
 
 
 def _completion(
