@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from spiral_lib import checkpoint_sources, checkpoints, engines, games, policies, rollout, scripted_play
+from spiral_lib import checkpoint_sources, checkpoints, engines, games, policies, registry_runs, rollout, scripted_play
 from spiral_lib.config import RunConfig, config_hash
 from spiral_lib.errors import ColdStartError
 from spiral_lib.prompts import Renderer, response_text
+from spiral_lib.registry_types import PREFIX
 from spiral_lib.seeds import generator, seed_for
 from spiral_lib.types import PolicyRef, View
 
@@ -96,6 +97,9 @@ def _scripted_turns(config: RunConfig, name: str, params: Mapping[str, int | flo
 
 
 def _fetch(config: RunConfig, examples: Sequence[Example], out: Path) -> None:
+    if config.model.source.startswith(PREFIX):
+        registry_runs.fetch_source(config.model.source, out)
+        return
     if config.model.source != "init:tiny":
         checkpoint_sources.fetch(config, out)
         return

@@ -29,6 +29,10 @@ class LearnerError(SpiralError):
     """A learner step cannot go on (non-finite numbers, mismatched engine)."""
 
 
+class RegistryError(SpiralError):
+    """A registry lacks what was asked for, or another publisher was faster."""
+
+
 class ColdStartError(SpiralError):
     """The cold start did not reach its gate."""
 
