@@ -69,6 +69,16 @@ class View:
     sample_actions: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownCase:
+    """A whole match of which the result is known; a game module may list some in ``KNOWN_CASES``."""
+
+    actions: tuple[str, ...]
+    returns: Returns
+    seed: int = 0
+    params: tuple[tuple[str, int | float | str | bool], ...] = ()
+
+
 class Game(Protocol):
     """One play of a game: single-use, no global random, legal actions from state and never from text."""
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import click
 
+_WIDE = 160  # in a file or a pipe nothing needs to be folded to a terminal's width
 _LOG_FORMAT = logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S")
 
 
@@ -26,11 +27,14 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, title
     from rich.text import Text
 
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    for index, heading in enumerate(headings):
+        table.add_column(heading, overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console(soft_wrap=False).print(table)
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDE
+    console.print(table)
 
 
 class Bar(Protocol):

@@ -44,9 +44,9 @@ def COMMAND(
 ) -> int:
     """Train by self-play: cold start, then iterations of matches, quality gate, learner, evaluation and gate."""
     from spiral_lib import config as configs
-    from spiral_lib import pipeline, report
+    from spiral_lib import pipeline, registry_runs, report
 
-    config = configs.resolve(preset=preset, yaml_path=config_file, overrides=" ".join(overrides))
+    config = registry_runs.pin(configs.resolve(preset=preset, yaml_path=config_file, overrides=" ".join(overrides)))
     run = out or pipeline.default_folder(config)
     click.echo(f"run folder: {run}", err=True)
     finished: list[State] = []
