@@ -26,8 +26,8 @@ from spiral_lib.types import PolicyRef, View
 log = logging.getLogger(__name__)
 
 GAP_REPLIES = 24
-EXTREMES: dict[str, tuple[str, str]] = {"kuhn_poker": ("0", "2")}
-"""Per game, how the ``info_state`` begins with the lowest and with the highest private card; the rest is public."""
+PUBLIC_KEYS: dict[str, Callable[[str], str]] = {"kuhn_poker": lambda key: key[1:]}
+"""Per game, what both players know of a state, from its ``info_state``: the rest is the private card."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,16 +190,15 @@ def _only_self_play(config: RunConfig) -> RunConfig:
 def _gaps(config: RunConfig, engine: Any, renderer: Renderer) -> dict[str, float]:
     """Return ``cold_start/gap/<game>``: the smallest difference, over public situations, that the private card makes.
 
-    Of each situation that is the largest change of an action's probability between the lowest and the highest card.
-    Where it is near 0 somewhere, self-play pushes all cards the same way there and never learns to tell them apart.
+    In a situation that is the largest difference of an action's probability between two cards. Where it is near 0,
+    self-play pushes all cards the same way and never learns to tell them apart.
     """
     from spiral_lib.evaluation import exploitability
 
     found = {}
     for game in config.games:
-        if game.name not in EXTREMES or game.params.get("hands", 1) != 1 or not hasattr(engine, "score"):
+        if game.name not in PUBLIC_KEYS or game.params.get("hands", 1) != 1 or not hasattr(engine, "score"):
             continue
-        low, high = EXTREMES[game.name]
         table = exploitability.action_table(
             game.name,
             engine,
@@ -209,11 +208,11 @@ def _gaps(config: RunConfig, engine: Any, renderer: Renderer) -> dict[str, float
             temperature=config.rollout.temperature,
             max_new_tokens=config.rollout.max_new_tokens,
         )
-        rows = table.policy()
+        situations: dict[str, list[tuple[float, ...]]] = {}
+        for key, row in table.policy().items():
+            situations.setdefault(PUBLIC_KEYS[game.name](key), []).append(row)
         found[f"cold_start/gap/{game.name}"] = min(
-            max(abs(a - b) for a, b in zip(row, rows[high + key.removeprefix(low)], strict=True))
-            for key, row in rows.items()
-            if key.startswith(low)
+            max(max(column) - min(column) for column in zip(*rows, strict=True)) for rows in situations.values()
         )
     return found
 

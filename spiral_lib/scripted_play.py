@@ -23,9 +23,9 @@ GENERAL = (
 
 
 def reply(view: View, rng: random.Random, *, skilled_share: float) -> tuple[str, str]:
-    """Return (reasoning, action): by the beginner's heuristic with probability ``skilled_share``, else a uniform legal move.
+    """Return (reasoning, action).
 
-    One reply in ten is a bare answer, the rest has one to four short sentences.
+    The action is the beginner's with probability ``skilled_share``, else a uniform legal one. One reply in ten is a bare answer, the rest has one to four short sentences.
     """
     legal = view.legal_actions if view.legal_actions is not None else view.sample_actions
     heuristic = _BEGINNERS.get(view.game)
@@ -48,11 +48,11 @@ def _kuhn_card(view: View) -> str:
 
 
 def _kuhn_beginner(view: View, legal: Sequence[str]) -> str | None:
-    """Slow-plays the king, bluffs with everything else, and calls with the king only (exploitability 0.43 of 0.5)."""
-    strong = _kuhn_card(view) == "K"
+    """Bets every king and bluffs every jack, calls with the king only: the right idea, far too much of it."""
+    card = _kuhn_card(view)
     if "[call]" in legal:
-        return "[call]" if strong else "[fold]"
-    return "[check]" if strong else "[bet]"
+        return "[call]" if card == "K" else "[fold]"
+    return "[check]" if card == "Q" else "[bet]"
 
 
 def _kuhn_talk(view: View) -> Sequence[str]:
