@@ -109,15 +109,12 @@ def run(
     config = task(name, settings)
     lm_eval = _import_lm_eval()
     model = model_class()(engine, renderer, context_tokens=context_tokens, seed=seed, on_progress=on_progress)
-    outcome = lm_eval.simple_evaluate(
-        model=model,
-        tasks=[config],
-        task_manager=lm_eval.tasks.TaskManager(include_defaults=False),
-        num_fewshot=0,
-        bootstrap_iters=0,
-        use_cache=None,
-        cache_requests=False,
-        log_samples=True,
+    # Not simple_evaluate: it seeds the process's generators and runs git and pip for a report that nobody reads.
+    loaded = lm_eval.tasks.TaskManager(include_defaults=False).load([config])
+    for made in loaded["tasks"].values():
+        made.set_config(key="num_fewshot", value=0)
+    outcome = lm_eval.evaluate(
+        lm=model, task_dict=loaded, cache_requests=False, bootstrap_iters=0, log_samples=True
     )
     logged = sorted(outcome["samples"][config["task"]], key=lambda row: row["doc_id"])
     return BenchmarkResult(

@@ -225,20 +225,17 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(MATH))
 def test_on_the_real_items_gold_scores_all_and_nothing_scores_none(name: str) -> None:
     pytest.importorskip("lm_eval", reason="needs the extra 'eval' (lm-eval)")
-    settings = EvaluationConfig(data_dir=str(BENCHMARKS))
+    settings = EvaluationConfig(data_dir=str(BENCHMARKS), benchmark_replies=2, benchmark_temperature=1.0)
     problems = _items.load(MATH[name].SOURCE, settings).problems
     gold = {_graded.math_prompt(p): f"Thus \\boxed{{{p.gold}}}." for p in problems}
-
-    def run(reply: Any) -> dict[str, float]:
-        engine = ScriptedEngine(reply, slots=1000)
-        renderer: Any = TextRenderer()
-        return benchmarks.metrics(benchmarks.run(name, engine, renderer, settings, context_tokens=1 << 16, seed=0))
-
-    right, empty = run(lambda prompt, seed: gold[decode_bytes(prompt)]), run(lambda prompt, seed: "")
-    assert right[f"eval/{name}/accuracy"] == 1.0
-    assert right[f"eval/{name}/accuracy_n"] == MATH[name].SOURCE.num_items
-    assert empty[f"eval/{name}/accuracy"] == 0.0
-    assert empty[f"eval/{name}/extraction_failure_rate"] == 1.0
+    # The first reply to an item is the gold answer, the second is empty.
+    engine = ScriptedEngine(lambda prompt, seed: gold.pop(decode_bytes(prompt), ""), slots=2000)
+    renderer: Any = TextRenderer()
+    result = benchmarks.run(name, engine, renderer, settings, context_tokens=1 << 16, seed=0)
+    assert len(result.items) == MATH[name].SOURCE.num_items
+    assert [item.id for item in result.items if not item.replies[0].correct] == []
+    assert not any(item.replies[1].correct or item.replies[1].extracted for item in result.items)
+    assert benchmarks.metrics(result)[f"eval/{name}/extraction_failure_rate"] == 0.5
 
 
 def test_gsm8k_reads_the_number_after_the_mark() -> None:
