@@ -30,7 +30,7 @@ def line_chart(
     references: Sequence[tuple[str, float]] = (),
     x_label: str = "iteration",
 ) -> str:
-    """Return a figure with one line per series, intervals as bands and dotted reference lines; "" without any finite point."""
+    """Return a figure: a line per series, intervals as bands, dotted reference lines; "" without any finite point."""
     kept = [_finite(s) for s in series]
     kept = [s for s in kept if s.points]
     if not kept:
@@ -129,5 +129,6 @@ def _draw(s: Series, index: int, place: object) -> str:
 
 def _legend(name: str, index: int) -> str:
     colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
-    stroke = f'<svg width="26" height="8"><line x1="0" x2="26" y1="4" y2="4" stroke="{colour}" stroke-width="2.5" stroke-dasharray="{dash}"/></svg>'
+    look = f'stroke="{colour}" stroke-width="2.5" stroke-dasharray="{dash}"'
+    stroke = f'<svg width="26" height="8"><line x1="0" x2="26" y1="4" y2="4" {look}/></svg>'
     return f"<span>{stroke} {html.escape(name)}</span>"

@@ -21,15 +21,19 @@ from spiral_lib.types import Decision
 
 STYLE = """
 :root{--ink:#1b1f24;--paper:#fff;--soft:#5b6570;--line:#d8dee4;--card:#f6f8fa;--good:#0a6b4b;--bad:#a4400a}
-@media (prefers-color-scheme:dark){:root{--ink:#e6edf3;--paper:#0f1419;--soft:#9aa7b3;--line:#30363d;--card:#171d24;--good:#5fd3a8;--bad:#ffa464}}
+@media (prefers-color-scheme:dark){:root{--ink:#e6edf3;--paper:#0f1419;--soft:#9aa7b3;--line:#30363d;--card:#171d24;
+--good:#5fd3a8;--bad:#ffa464}}
 *{box-sizing:border-box}
-.spiral{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1060px;margin:0 auto;padding:1rem}
-.spiral h1{font-size:1.5rem;margin:.2rem 0}.spiral h2{font-size:1.15rem;margin:1.6rem 0 .5rem;border-bottom:1px solid var(--line)}
+.spiral{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1060px;margin:0 auto;
+padding:1rem}
+.spiral h1{font-size:1.5rem;margin:.2rem 0}
+.spiral h2{font-size:1.15rem;margin:1.6rem 0 .5rem;border-bottom:1px solid var(--line)}
 .spiral .head{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.8rem 1rem;margin:.8rem 0}
 .spiral .head p{margin:.25rem 0}.spiral .good{color:var(--good)}.spiral .bad{color:var(--bad)}
 .spiral .grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,320px),1fr));gap:1rem}
 .spiral figure{margin:0;border:1px solid var(--line);border-radius:8px;padding:.6rem;break-inside:avoid}
-.spiral figcaption span{color:var(--soft);font-size:.85rem}.spiral svg{width:100%;height:auto}.spiral .legend svg{width:26px}
+.spiral figcaption span{color:var(--soft);font-size:.85rem}
+.spiral svg{width:100%;height:auto}.spiral .legend svg{width:26px}
 .spiral svg text{font:11px system-ui,sans-serif;fill:var(--soft)}.spiral svg .grid{stroke:var(--line);stroke-width:.7}
 .spiral svg .ref{stroke:var(--soft);stroke-dasharray:2 3}.spiral svg .ref-name{font-style:italic}
 .spiral .legend span{display:inline-block;margin-right:.9rem;font-size:.8rem;color:var(--soft)}
@@ -37,7 +41,8 @@ STYLE = """
 .spiral td,.spiral th{border-bottom:1px solid var(--line);padding:.25rem .6rem;text-align:left;vertical-align:top}
 .spiral td.n{text-align:right;font-variant-numeric:tabular-nums}
 .spiral details{border:1px solid var(--line);border-radius:8px;margin:.4rem 0;padding:.4rem .7rem}
-.spiral pre{white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.45 ui-monospace,monospace;margin:.3rem 0;padding:.4rem;background:var(--card)}
+.spiral pre{white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.45 ui-monospace,monospace;margin:.3rem 0;
+padding:.4rem;background:var(--card)}
 .spiral .soft{color:var(--soft)}
 @media print{.spiral{max-width:none}.spiral details{break-inside:avoid}}
 """
@@ -84,7 +89,8 @@ def write(run: Path) -> Path:
     """Write ``report.html`` into the run folder and return its path."""
     files = read(run)
     page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{html.escape(files.name)}</title><style>body{{margin:0;background:var(--paper)}}</style></head>"
         f"<body>{body(files)}</body></html>"
     )
@@ -96,7 +102,8 @@ def body(files: RunFiles) -> str:
     """Return the page's content, style included: the same for the file and for a Flyte deck."""
     sections = [
         f"<style>{STYLE}</style><h1>{html.escape(files.name)}</h1>",
-        f'<p class="soft">preset {html.escape(files.config.preset)} · seed {files.config.seed} · configuration {config.config_hash(files.config)}'
+        f'<p class="soft">preset {html.escape(files.config.preset)} · seed {files.config.seed}'
+        f" · configuration {config.config_hash(files.config)}"
         f" · {files.ledger.iteration} of {files.config.iterations} iterations</p>",
         _headline(files),
         _section("Outside the games and against fixed opponents", _outside_charts(files)),
@@ -136,40 +143,41 @@ def _headline(files: RunFiles) -> str:
     first, last = files.iterations[0][1], files.iterations[-1][1]
     lines = []
     for name in sorted(k for k in last if k.endswith("/exploitability")):
-        game = name.split("/")[1]
-        lines.append(
-            _change(
-                f"Exploitability on {game} (exact, 0 is perfect play)",
-                first.get(name),
-                last[name],
-                lower_is_better=True,
-            )
-        )
+        label = f"Exploitability on {name.split('/')[1]} (exact, 0 is perfect play)"
+        lines.append(_change(label, name, first, last, lower_is_better=True))
     for name in sorted(k for k in last if k.endswith("/win_rate")):
         _, game, opponent, _ = name.split("/")
-        interval = (
-            f", 95 % interval {last.get(name + '_low', math.nan):.2f} to {last.get(name + '_high', math.nan):.2f}"
-        )
-        lines.append(_change(f"{game} {opponent.replace('_', ' ')}: win rate{interval}", first.get(name), last[name]))
+        lines.append(_change(f"{game} {opponent.replace('_', ' ')}: win rate", name, first, last))
     if "eval/bank/accuracy" in last:
-        lines.append(_change("Fixed bank accuracy", first.get("eval/bank/accuracy"), last["eval/bank/accuracy"]))
+        lines.append(_change("Fixed bank accuracy", "eval/bank/accuracy", first, last))
     if "rollout/invalid_rate" in last:
         lines.append(f"<p>Invalid moves in the last iteration: <b>{100 * last['rollout/invalid_rate']:.1f} %</b></p>")
     alarms = [a for d in files.ledger.decisions for a in d.alarms]
-    lines.append(
-        f'<p class="{"bad" if alarms else "good"}">{len(alarms)} collapse alarms'
-        + (f": {html.escape('; '.join(alarms[:5]))}" if alarms else "")
-        + "</p>"
-    )
+    shown = f": {html.escape('; '.join(alarms[:5]))}" if alarms else ""
+    lines.append(f'<p class="{"bad" if alarms else "good"}">{len(alarms)} collapse alarms{shown}</p>')
     return f'<div class="head">{"".join(lines)}</div>'
 
 
-def _change(label: str, before: float | None, after: float, *, lower_is_better: bool = False) -> str:
-    if before is None or not math.isfinite(before):
-        return f"<p>{html.escape(label)}: <b>{after:.3f}</b></p>"
-    better = after < before if lower_is_better else after > before
-    css = "good" if better else ("bad" if after != before else "soft")
-    return f'<p>{html.escape(label)}: {before:.3f} at the cold start, <b class="{css}">{after:.3f}</b> now</p>'
+def _change(
+    label: str,
+    name: str,
+    first: Mapping[str, float],
+    last: Mapping[str, float],
+    *,
+    lower_is_better: bool = False,
+) -> str:
+    """Return one headline; a change inside the last value's 95 % interval is called not significant, not coloured."""
+    after, before = last[name], first.get(name, math.nan)
+    low, high = last.get(f"{name}_low", math.nan), last.get(f"{name}_high", math.nan)
+    interval = f" (95 % interval {low:.3f} to {high:.3f})" if math.isfinite(low) and math.isfinite(high) else ""
+    if not math.isfinite(before):
+        return f"<p>{html.escape(label)}: <b>{after:.3f}</b>{interval}</p>"
+    if low <= before <= high:
+        css, verdict = "soft", ", not significantly different"
+    else:
+        css, verdict = "good" if (after < before) == lower_is_better else "bad", ""
+    start = f"{html.escape(label)}: {before:.3f} at the cold start, "
+    return f'<p>{start}<b class="{css}">{after:.3f}</b> now{interval}{verdict}</p>'
 
 
 def _series(rows: Sequence[tuple[int, Mapping[str, float]]], metric: str, name: str | None = None) -> Series:
@@ -210,7 +218,7 @@ def _outside_charts(files: RunFiles) -> list[str]:
             for n in names
             if n.startswith(f"eval/{game}/") and n.endswith("/win_rate")
         ]
-        out.append(charts.line_chart(f"Win rate, {game}", series, note="95 % intervals; draws count half"))
+        out.append(charts.line_chart(f"Win rate, {game}", series, note="95 % intervals; a draw is no win"))
         out.append(
             charts.line_chart(
                 f"Minimax agreement, {game}",
@@ -233,16 +241,16 @@ def _play_charts(files: RunFiles) -> list[str]:
         ("Response length", ("rollout/response_tokens",), "tokens"),
         ("Invalid moves", ("rollout/invalid_rate",), "share of turns"),
         ("Replies without reasoning", ("reasoning/empty_share",), "share"),
-        ("Distinct 4-grams", ("reasoning/distinct_4",), "ratio"),
+        ("Distinct 4-grams", ("reasoning/distinct_4grams",), "ratio"),
     )
     out = [
         charts.line_chart(t, [_series(rows, m) for m in metrics], note=n, x_label=x_label) for t, metrics, n in wanted
     ]
-    roles = sorted({k for _, m in rows for k in m if k.startswith("rae/") and k.endswith("/mean_return")})
+    roles = sorted({k for _, m in rows for k in m if k.startswith("rae/reward/")})
     out.append(
         charts.line_chart(
             "Mean return by role",
-            [_series(rows, r, r.removeprefix("rae/").removesuffix("/mean_return")) for r in roles],
+            [_series(rows, r, r.removeprefix("rae/reward/")) for r in roles],
             note="self-play",
             x_label=x_label,
         )
@@ -287,10 +295,12 @@ def _samples(samples: Sequence[Mapping[str, Any]]) -> str:
     out = []
     for s in samples:
         turns = "".join(
-            f"<p><b>{html.escape(t['role'])}</b> ({html.escape(t['policy'])}) {'' if t['legal'] else '<span class=bad>illegal</span>'}</p>"
+            f"<p><b>{html.escape(t['role'])}</b> ({html.escape(t['policy'])}) "
+            f"{'' if t['legal'] else '<span class=bad>illegal</span>'}</p>"
             f"<pre class=soft>{html.escape(t['observation'])}</pre><pre>{html.escape(t['text'])}</pre>"
             for t in s["turns"]
         )
-        title = f"iteration {s['iteration']}, {s['game']} {s['episode']}: {s['end_reason']}, returns {s['returns'][0]:+.2f} / {s['returns'][1]:+.2f}"
+        returns = " / ".join(f"{r:+.2f}" for r in s["returns"])
+        title = f"iteration {s['iteration']}, {s['game']} {s['episode']}: {s['end_reason']}, returns {returns}"
         out.append(f"<details><summary>{html.escape(title)}</summary>{turns}</details>")
     return f"<h2>Sample matches</h2>{''.join(out)}" if out else ""

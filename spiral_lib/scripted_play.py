@@ -25,7 +25,8 @@ GENERAL = (
 def reply(view: View, rng: random.Random, *, skilled_share: float) -> tuple[str, str]:
     """Return (reasoning, action).
 
-    The action is the beginner's with probability ``skilled_share``, else a uniform legal one. One reply in ten is a bare answer, the rest has one to four short sentences.
+    The action is the beginner's with probability ``skilled_share``, else a uniform legal one. One reply in ten is a
+    bare answer, the rest has one to four short sentences.
     """
     legal = view.legal_actions if view.legal_actions is not None else view.sample_actions
     heuristic = _BEGINNERS.get(view.game)

@@ -328,7 +328,7 @@ def _renew(engine: Engine, learner: Learner) -> None:
 
 def _log_step(iteration: int, s: int, config: RunConfig, metrics: Mapping[str, float], seconds: float) -> None:
     log.info(
-        "iteration %d, step %d of %d: %.1f s, invalid %.1f %%, %.1f tokens a reply, KL %.3f, gradient %.2f; %.0f s left",
+        "iteration %d, step %d of %d: %.1f s, invalid %.1f %%, %.1f tokens a reply, KL %.3f, norm %.2f; %.0f s left",
         iteration,
         s + 1,
         config.rollout.steps_per_iteration,

@@ -207,7 +207,7 @@ _WITH_LOCATOR = {RefKind.CHECKPOINT, RefKind.POOL, RefKind.API}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyRef:
-    """Names a policy; the text form (``self``, ``random``, ``checkpoint:<uri>``, ``pool:<id>``...) is used everywhere."""
+    """Names a policy; the text form (``self``, ``random``, ``checkpoint:<uri>``, ``pool:<id>``) is used everywhere."""
 
     kind: RefKind
     locator: str = ""
@@ -285,10 +285,10 @@ class MatchSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """What was measured of one checkpoint outside self-play, in a form that two checkpoints can be compared item by item.
+    """What was measured of one checkpoint outside self-play, so that two checkpoints can be compared item by item.
 
-    ``bank_correct`` holds one verdict per bank item. ``match_returns`` maps ``game/opponent`` to the checkpoint's return
-    in each match, None where the match is void; entries 2k and 2k+1 are one seat-swapped pair with the same seed.
+    ``bank_correct`` holds one verdict per bank item. ``match_returns`` maps ``game/opponent`` to the checkpoint's
+    return in each match, None where the match is void; entries 2k and 2k+1 are one seat-swapped pair with the same seed.
     """
 
     metrics: Mapping[str, float]
