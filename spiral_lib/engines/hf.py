@@ -21,8 +21,6 @@ from spiral_lib.types import Completion, Request
 if TYPE_CHECKING:
     import torch
 
-    from spiral_lib.engines._sampling import Rows
-
 _REFILL_GROUP = 16  # rows prefilled together at least, while others still decode
 _SCORE_TOKENS = 8192
 Ids = Sequence[int]
