@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from spiral_lib import checkpoint_sources, games, plugins
+from spiral_lib import checkpoint_sources, games, plugins, registry_runs
 from spiral_lib.config import RunConfig
+from spiral_lib.registry_types import PREFIX
 from spiral_lib.types import PolicyRef
 
 _ITSELF = "cold_start"  # an evaluation opponent that is no PolicyRef
@@ -25,5 +26,7 @@ def check(config: RunConfig, *, fresh: bool = True) -> None:
     for term in config.rewards.terms:
         plugins.load("spiral_lib.rewards", term.name, "shape")
     plugins.load("spiral_lib.engines", config.rollout.engine, "ENGINE")
-    if fresh and config.model.source != "init:tiny":
+    if fresh and config.model.source.startswith(PREFIX):
+        registry_runs.require_source(config.model.source)
+    elif fresh and config.model.source != "init:tiny":
         checkpoint_sources.require(config)

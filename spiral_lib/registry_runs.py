@@ -35,6 +35,12 @@ def pin(config: RunConfig) -> RunConfig:
     return dataclasses.replace(config, model=dataclasses.replace(config.model, source=str(pinned)))
 
 
+def require_source(source: str) -> None:
+    """Raise RegistryError where a ``registry:`` source names nothing that is published."""
+    reference = Reference.parse(source)
+    Registry(reference.root).resolve(reference.name, reference.selector)
+
+
 def fetch_source(source: str, out: Path) -> None:
     """Download the checkpoint that a ``registry:`` source names."""
     reference = Reference.parse(source)

@@ -13,7 +13,7 @@ from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
 from spiral_lib import config as configs
-from spiral_lib import pipeline, preflight, presets, starting
+from spiral_lib import pipeline, preflight, presets, registry_runs, starting
 from spiral_lib.errors import SpiralError
 from tasks.command_line import refuse_missing_paths
 from tasks.resources import CPU_IMAGE, SMALL
@@ -64,7 +64,7 @@ def resolve_config(
     """Return preset < YAML < overrides, strictly checked; on this machine the run folder is opened with it."""
     with user_errors():
         path = Path(config.download()) if config is not None else None
-        resolved = configs.resolve(preset=preset.value, yaml_path=path, overrides=overrides)
+        resolved = registry_runs.pin(configs.resolve(preset=preset.value, yaml_path=path, overrides=overrides))
         if is_local() and "://" not in out:
             folder = Path(out) if out else pipeline.default_folder(resolved)
             out = str(folder.absolute())
