@@ -288,7 +288,7 @@ class Evaluation:
     """What was measured of one checkpoint outside self-play, so that two checkpoints can be compared item by item.
 
     ``bank_correct`` holds one verdict per bank item. ``match_returns`` maps ``game/opponent`` to the checkpoint's
-    return in each match, None where the match is void; entries 2k and 2k+1 are one seat-swapped pair with the same seed.
+    return in each match, None where the match is void; entries 2k and 2k+1 are one seat-swapped pair of one seed.
     """
 
     metrics: Mapping[str, float]
