@@ -1,0 +1,228 @@
+"""Reasoning patterns in replies: a deterministic, linear-time classifier by wording, and its metrics.
+
+It reads words, not thoughts: its measured precision and recall stand in ``docs/evaluation.md`` and in its test. The
+paper's own labelling is not published, so the numbers are comparable within this project only, and never a reward.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spiral_lib import stats
+
+
+class Pattern(enum.StrEnum):
+    """Ways of reasoning that the classifier knows."""
+
+    EXPECTED_VALUE = "expected_value"
+    CASE_BY_CASE = "case_by_case"
+    PATTERN_RECOGNITION = "pattern_recognition"
+    DECOMPOSITION = "decomposition"
+
+
+MAX_CHARS = 60_000
+"""A reply's first characters that are read; the rest is ignored."""
+
+
+_SOME = r"(?:one|two|three|four|five|six|nine|ten|\d+)"
+
+
+def _words(*alternatives: str) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(alternatives)})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rule:
+    """A pattern is present with one ``strong`` marker, or with ``least`` markers of every pattern in ``all_of``.
+
+    ``distinct`` counts a marker once, however often it stands there.
+    """
+
+    strong: re.Pattern[str]
+    all_of: tuple[re.Pattern[str], ...]
+    least: int
+    distinct: bool = False
+
+
+# Every marker starts at the start of a word, quantifiers do not nest and gaps are bounded: every search is linear.
+_RULES: Mapping[Pattern, _Rule] = {
+    Pattern.EXPECTED_VALUE: _Rule(
+        strong=_words(
+            r"expected (?:value|gain|loss|return|payoff|profit)", r"in expectation", r"on average",
+            r"in the long run",
+            r"risk against reward", r"weighted", r"the (?:mean|average) is", r"well worth",
+            r"\d(?:\.\d+)?/?\d* ?(?:\*|×|x|\\times|\\cdot) ?\(?-?\d+(?:/\d+)?\)? ?[-+] ?\(?-?\d?\.?\d*/?\d* ?[*×x]",
+        ),
+        all_of=(
+            _words(
+                r"probabilit\w+", r"chances?\b", r"odds\b", r"likely", r"percent", r"\d+ ?%", r"0\.\d+ ?\*",
+                r"(?:half|a third|a quarter) of the time",
+                rf"{_SOME} (?:times? )?(?:out of|in|of) {_SOME}\b",
+                r"one[- ](?:third|quarter|half|fifth|in[- ]\w+)\b", r"[1-9]/[1-9]\d?\b", r"(?:once|twice) in\b",
+            ),
+            _words(
+                rf"(?:costs?|pays?|wins?|loses?|gain(?:s|ed)?|earns?|brings?) (?:me |only |another )?{_SOME}\b",
+                r"worth\b", r"gamble", r"weigh(?:ed|s|ing)?\b", r"average", r"pot\b",
+                r"a (?:clear )?(?:plus|loss)\b", r"for sure\b",
+                r"one die (?:gained|lost)",
+            ),
+        ),
+        least=1,
+    ),
+    Pattern.CASE_BY_CASE: _Rule(
+        strong=_words(
+            r"case by case", r"(?:two|three|four|several|all) (?:cases|possibilities|scenarios|options)",
+            r"case (?:1|one|i|a) ?[:.,]", r"option (?:a|1|one) ?[:.,]", r"on the one hand", r"either way",
+            r"(?:for )?each possible", r"both (?:cases|possibilities)",
+        ),
+        all_of=(
+            _words(
+                r"(?:if|suppose|assum\w+|what if|in case|unless)\b", r"when (?:the|he|she|it|they|my)\b",
+                r"otherwise",
+                r"(?:were|had) (?:he|she|it|they|the)\b", r"try \d", r"for x =", r"take x [<>]", r"on \d",
+                r"with the (?:jack|queen|king|sum|product|first|second)\b", r"against the (?:jack|queen|king)\b",
+                r"(?:doubling|growing \w+) (?:would|gives?)", r"guess\b",
+                r"(?:call|fold|check|bet|raise|accept|reject|positive|negative)\b[^.:]{0,30}:",
+            ),
+        ),
+        least=2,
+    ),
+    Pattern.PATTERN_RECOGNITION: _Rule(
+        strong=_words(
+            r"(?:same|this|a|the) pattern\b(?! on)", r"sequence", r"symmetr\w+",
+            r"(?:two|three) in (?:a row|the (?:left|right|middle|top|bottom))",
+            r"diagonal", r"fork with", r"same (?:shape|trick|fork|habit)",
+            r"every (?:single )?(?:time|round|turn|game)",
+            r"each (?:turn|time)\b", r"always (?!\.)",
+            r"in the last (?:two|three|four|\d+) (?:games|rounds|hands|turns)",
+            r"as usual", r"in rounds? \d", r"so far (?:he|she|they|my opponent) (?:has|have)",
+            r"the following (?:term|number)",
+            r"next (?:term|number|odd)", r"\w+ is next\b", r"start over", r"writes it twice",
+        ),
+        all_of=(
+            _words(
+                r"again\b", r"habit", r"repeat\w*", r"never\b", r"usual\w*", r"as before", r"like (?:in|before)",
+                r"just like", r"differences?", r"doubles?", r"last digit", r"powers? of", r"multiples? of",
+                r"opponent has (?:bet|checked)", r"already owns", r"all along",
+            ),
+        ),
+        least=2,
+        distinct=True,
+    ),
+    Pattern.DECOMPOSITION: _Rule(
+        strong=_words(
+            r"break (?:this|it|the \w+) (?:down|into)", r"step 1\b", r"sub-?(?:goals?|problems?|tasks?)",
+            r"smaller (?:ones|problems|parts|grids)", r"one (?:thing|step) at a time", r"my plan\b",
+            r"part (?:one|1|a)\b",
+            r"(?:split|cut|divide) (?:this|it|the \w+) (?:in|into|up)\b", r"the (?:two |three )?parts",
+            r"layer by layer",
+            r"one after the other", r"two things", r"a part for", r"write \d+ as", r"solve for \w+ in", r"to do so",
+            r"to (?:count|find|get) the \w+, ", r"total \w+ =", r"before the total",
+        ),
+        all_of=(
+            _words(
+                r"first\b", r"then\b", r"next\b", r"finally", r"at the end", r"afterwards", r"to begin with",
+                r"start with", r"for (?:this|that)\b", r"from there", r"in total", r"all together", r"what remains",
+                r"with (?:that|this|\w+ known)\b", r"once this", r"step \d", r"adding", r"plug", r"half of it",
+                r"before (?:that|this|we)\b",
+            ),
+        ),
+        least=3,
+        distinct=True,
+    ),
+}  # fmt: skip
+
+
+def classify(text: str) -> frozenset[Pattern]:
+    """Return the patterns whose wording a reply shows; linear in its length."""
+    # Lower-casing once is several times faster than searching regardless of case.
+    read = text[:MAX_CHARS].lower()
+    return frozenset(pattern for pattern, rule in _RULES.items() if _shows(rule, read))
+
+
+def metrics(texts: Sequence[str], place: str) -> dict[str, float]:
+    """Return ``reasoning/pattern/<place>/<pattern>`` with interval and n, and ``..._per_1000_words``, over replies.
+
+    The share of replies grows with their length, so the second number belongs beside it: replies that show the pattern
+    per thousand words of all replies. ``place`` is ``games`` or a benchmark's name. No reply gives ``_n`` alone.
+    """
+    n = len(texts)
+    shown = [classify(text) for text in texts]
+    words = sum(len(text[:MAX_CHARS].split()) for text in texts)
+    found: dict[str, float] = {}
+    for pattern in Pattern:
+        name = f"reasoning/pattern/{place}/{pattern}"
+        count = sum(pattern in patterns for patterns in shown)
+        found[f"{name}_n"] = float(n)
+        if n:
+            low, high = stats.wilson(count, n)
+            found |= {name: count / n, f"{name}_low": low, f"{name}_high": high}
+        if words:
+            found[f"{name}_per_1000_words"] = 1000.0 * count / words
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """How a pattern's share changed between two evaluations, with the 95 % interval of the difference."""
+
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """``grew``, ``fell``, or ``no significant change``."""
+        return "grew" if self.low > 0 else "fell" if self.high < 0 else "no significant change"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Transfer:
+    """One pattern's change in play beside its change in another place; None where one evaluation has no replies."""
+
+    pattern: Pattern
+    play: Change | None
+    elsewhere: Change | None
+
+    @property
+    def verdict(self) -> str:
+        """What the two changes say about transfer; more than the two intervals allow is never said."""
+        if self.play is None or self.elsewhere is None:
+            return "not measured"
+        if self.play.verdict != "grew":
+            return f"{self.play.verdict} in play"
+        return "grew in both" if self.elsewhere.verdict == "grew" else "grew in play only"
+
+
+def transfer(first: Mapping[str, float], last: Mapping[str, float], *, place: str = "bank") -> tuple[Transfer, ...]:
+    """Return, for two evaluations' metrics, whether a pattern that grew in play grew elsewhere too."""
+    return tuple(
+        Transfer(pattern=p, play=_change(first, last, "games", p), elsewhere=_change(first, last, place, p))
+        for p in Pattern
+    )
+
+
+def _change(first: Mapping[str, float], last: Mapping[str, float], place: str, pattern: Pattern) -> Change | None:
+    """Return the difference of two shares with Newcombe's interval, which is made of their Wilson intervals."""
+    name = f"reasoning/pattern/{place}/{pattern}"
+    if name not in first or name not in last:
+        return None
+    before, after = first[name], last[name]
+    below = math.hypot(after - last[f"{name}_low"], first[f"{name}_high"] - before)
+    above = math.hypot(last[f"{name}_high"] - after, before - first[f"{name}_low"])
+    return Change(difference=after - before, low=after - before - below, high=after - before + above)
+
+
+def _shows(rule: _Rule, text: str) -> bool:
+    if rule.strong.search(text):
+        return True
+    return all(_count(markers, text, distinct=rule.distinct) >= rule.least for markers in rule.all_of)
+
+
+def _count(markers: re.Pattern[str], text: str, *, distinct: bool) -> int:
+    found = [match.group() for match in markers.finditer(text)]
+    return len(set(found) if distinct else found)
