@@ -6,11 +6,11 @@ from flytekit import task
 from spiral_lib import config as configs
 from spiral_lib import lineage, steps
 from tasks.config import user_errors
-from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE
+from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE, SECRETS
 from tasks.types import Learned, Scores, TrainState, file, local, run_folder
 
 
-@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION)
+@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION, secret_requests=SECRETS)
 def evaluate(state: TrainState, learned: Learned, config: str, out: str) -> Scores:
     """Measure the candidate: exact game metrics, matches against fixed opponents, the bank through lm-eval."""
     with user_errors(), run_folder(out) as run:

@@ -9,11 +9,11 @@ from spiral_lib import config as configs
 from spiral_lib import lineage, starting, steps
 from spiral_lib.state import State, read_state
 from tasks.config import user_errors
-from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE, SMALL
+from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE, SECRETS, SMALL
 from tasks.types import Learned, Shard, TrainState, directory, file, history, local, paths_of, run_folder
 
 
-@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION)
+@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION, secret_requests=SECRETS)
 def cold_start(config: str, out: str) -> TrainState:
     """Fetch or train the checkpoint of iteration 0 and evaluate it."""
     with user_errors(), run_folder(out) as run:
@@ -33,7 +33,14 @@ def adopt(earlier: FlyteDirectory, config: str, out: str) -> TrainState:
         return _first_state(made, run, out)
 
 
-@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION, retries=2)
+@task(
+    container_image=CPU_IMAGE,
+    requests=CPU,
+    cache=True,
+    cache_version=CACHE_VERSION,
+    secret_requests=SECRETS,
+    retries=2,
+)
 def play_shard(shard: int, state: TrainState, config: str, out: str) -> Shard:
     """Play one shard of this iteration's matches; returns its turns as Parquet."""
     with user_errors(), run_folder(out) as run:
@@ -42,7 +49,14 @@ def play_shard(shard: int, state: TrainState, config: str, out: str) -> Shard:
         return Shard(turns=file(turns, run, out), record=file(record, run, out))
 
 
-@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION, retries=2)
+@task(
+    container_image=CPU_IMAGE,
+    requests=CPU,
+    cache=True,
+    cache_version=CACHE_VERSION,
+    secret_requests=SECRETS,
+    retries=2,
+)
 def play_and_learn(state: TrainState, config: str, out: str) -> Learned:
     """Take all rollout-update steps of an iteration in one process, on-policy."""
     with user_errors(), run_folder(out) as run:

@@ -18,7 +18,7 @@ import tasks.report
 import tasks.rollout
 from spiral_lib import config as configs
 from tasks.config import Preset, Resolved
-from tasks.resources import CPU_IMAGE, SMALL
+from tasks.resources import CPU_IMAGE, LEARNER_GPU, ROLLOUT_GPU, SITE, SMALL, needs_gpu
 from tasks.types import Learned, TrainState
 
 
@@ -30,29 +30,52 @@ def learn_sharded(state: TrainState, shards: list[int], config: str, out: str) -
 
 
 @workflow
+def learn_sharded_on_gpus(state: TrainState, shards: list[int], config: str, out: str) -> Learned:
+    """The same on GPU nodes: interruptible ones for the shards."""
+    mapped = map_task(partial(tasks.rollout.play_shard, state=state, config=config, out=out))(shard=shards)
+    turns = mapped.with_overrides(**ROLLOUT_GPU.overrides())
+    learned = tasks.learn.learn(state=state, shards=turns, config=config, out=out)
+    return learned.with_overrides(**LEARNER_GPU.overrides())
+
+
+@workflow
 def judge(state: TrainState, learned: Learned, config: str, out: str) -> TrainState:
     """Evaluate a candidate and let the gate decide."""
     scores = tasks.evaluate.evaluate(state=state, learned=learned, config=config, out=out)
     return tasks.opponents.decide(state=state, learned=learned, scores=scores, config=config, out=out)
 
 
-@dynamic(container_image=CPU_IMAGE, requests=SMALL)
+@workflow
+def judge_on_gpus(state: TrainState, learned: Learned, config: str, out: str) -> TrainState:
+    """The same with the evaluation on a GPU node."""
+    scores = tasks.evaluate.evaluate(state=state, learned=learned, config=config, out=out)
+    measured = scores.with_overrides(**ROLLOUT_GPU.overrides())
+    return tasks.opponents.decide(state=state, learned=learned, scores=measured, config=config, out=out)
+
+
+@dynamic(container_image=CPU_IMAGE, requests=SMALL, environment=SITE)
 def self_play(resolved: Resolved, resume_from: FlyteDirectory | None) -> TrainState:
     """Chain the iterations; each is made of static sub-workflows, so that the graph stays small."""
     settings = configs.from_text(resolved.config)
     config, out = resolved.config, resolved.out
+    on_gpus = needs_gpu(settings)
+    learn_from_shards, measure = (learn_sharded_on_gpus, judge_on_gpus) if on_gpus else (learn_sharded, judge)
     if resume_from is None:
         state = tasks.rollout.cold_start(config=config, out=out)
+        if on_gpus:
+            state = state.with_overrides(**LEARNER_GPU.overrides())
     else:
         state = tasks.rollout.adopt(earlier=resume_from, config=config, out=out)
     for iteration in range(1, resolved.iterations + 1):
         if settings.rollout.steps_per_iteration > 1:
             learned = tasks.rollout.play_and_learn(state=state, config=config, out=out)
+            if on_gpus:
+                learned = learned.with_overrides(**LEARNER_GPU.overrides())
         else:
             shards = list(range(settings.rollout.shards))
-            learned = learn_sharded(state=state, shards=shards, config=config, out=out)
+            learned = learn_from_shards(state=state, shards=shards, config=config, out=out)
         if iteration % settings.evaluation.every == 0:
-            state = judge(state=state, learned=learned, config=config, out=out)
+            state = measure(state=state, learned=learned, config=config, out=out)
         else:
             state = tasks.opponents.decide(state=state, learned=learned, scores=None, config=config, out=out)
     return state
