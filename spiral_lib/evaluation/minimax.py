@@ -82,7 +82,12 @@ def decision_states(*, matter: bool) -> tuple[Board, ...]:
 
 def keeping(board: Board) -> frozenset[int]:
     """Return the free cells that keep the minimax value for the side to move."""
-    return frozenset(c for c in range(9) if board[c] == 0 and -value(_after(board, c)) == value(board))
+    return frozenset(c for c in range(9) if board[c] == 0 and move_value(board, c) == value(board))
+
+
+def move_value(board: Board, cell: int) -> int:
+    """Return the result, for the side that marks a free cell now, when both go on perfectly."""
+    return -value(_after(board, cell))
 
 
 @functools.cache
