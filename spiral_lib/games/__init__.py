@@ -22,10 +22,12 @@ def names() -> list[str]:
 
 
 def make(name: str, *, seed: int, **params: Any) -> Game:
-    """Return a fresh match of a game, by module name or dotted path (``my_pkg.my_game:GAME``).
+    """Return a fresh match of a game: a module name, ``textarena:<EnvId>`` or a dotted path (``my_pkg.my_game:GAME``).
 
     Equal name, seed and parameters give equal matches. Raises ConfigError for an unknown game or parameter.
     """
+    name, implied = _adapted(name)
+    params = {**params, **implied}
     game = _load(name)
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise ConfigError(f"seed of {name} is {seed!r}; it must be an integer")
@@ -41,7 +43,11 @@ def make(name: str, *, seed: int, **params: Any) -> Game:
 
 def spec(name: str) -> GameSpec:
     """Return what is constant about a game, for its default parameters (``make(...).spec`` holds for any)."""
+    name, implied = _adapted(name)
     module = importlib.import_module(_load(name).__module__)
+    if implied:
+        made: GameSpec = module.spec_of(**implied)
+        return made
     found = getattr(module, "SPEC", None)
     if not isinstance(found, GameSpec):
         raise ConfigError(f"'{name}' does not define SPEC, a GameSpec (looked in {module.__name__})")
@@ -60,6 +66,15 @@ def choice(name: str, value: Any, *, known: tuple[str, ...]) -> str:
     if value not in known:
         raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(known)}")
     return str(value)
+
+
+def _adapted(name: str) -> tuple[str, dict[str, str]]:
+    """Return the module of a game and the parameters that its name implies.
+
+    ``textarena:`` always means the adapter: the library of that name holds no games of ours to load by dotted path.
+    """
+    module, colon, env = name.partition(":")
+    return ("textarena", {"env": env}) if module == "textarena" and colon else (name, {})
 
 
 @functools.cache
