@@ -36,7 +36,8 @@ def setting(
     choices: tuple[str, ...] | None = None,
 ) -> Any:
     """Return a dataclass field with its documentation, inclusive bounds or allowed values."""
-    return field(default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices})
+    given: dict[str, Any] = {"default_factory": default} if callable(default) else {"default": default}
+    return field(**given, metadata={"doc": doc, "low": low, "high": high, "choices": choices})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +46,7 @@ class Named:
 
     name: str = setting("", "module name, or package.module:NAME")
     weight: float = setting(1.0, "relative share (games) or factor (rewards)", low=0.0)
-    params: dict[str, Scalar] = field(default_factory=dict, metadata={"doc": "keyword arguments of the module"})
+    params: dict[str, Scalar] = setting(dict, "keyword arguments of the module")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,9 +141,7 @@ class RewardConfig:
     forfeit: str = setting(
         "zero_sum", "-1/+1 (zero_sum) or -1.5/+0.5 as upstream trains", choices=("zero_sum", "upstream")
     )
-    terms: tuple[Named, ...] = field(
-        default=(), metadata={"doc": "shaping terms from spiral_lib/rewards, added to the outcome"}
-    )
+    terms: tuple[Named, ...] = setting((), "shaping terms from spiral_lib/rewards, added to the outcome")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,6 +159,10 @@ class LearnerConfig:
     """The policy-gradient step."""
 
     backend: str = setting("torch", "torch, or deepspeed on several processes", choices=("torch", "deepspeed"))
+    processes: int = setting(0, "deepspeed: processes on this machine; 0 is one for each GPU, or one on a CPU", low=0)
+    zero_stage: int = setting(2, "deepspeed: 1 splits moments, 2 gradients too, 3 all", low=1, high=3)
+    offload: bool = setting(False, "deepspeed: keep optimizer state in host memory")
+    lora_rank: int = setting(0, "rank of LoRA adapters, merged into the checkpoint; 0 trains all weights", low=0)
     lr: float = setting(1e-6, "peak learning rate", low=0.0)
     lr_final: float = setting(1.0, "learning rate at the end of the decay, as a share of the peak", low=0.0, high=1.0)
     lr_decay_steps: int = setting(0, "learner steps of linear decay; 0 keeps the rate constant", low=0)
@@ -171,15 +174,23 @@ class LearnerConfig:
     epochs: int = setting(2, "passes over the turns of a step", low=1, high=4)
     minibatch: int = setting(160, "turns per optimizer step; 0 means all", low=0)
     pack_tokens: int = setting(2048, "tokens in a packed micro-batch; does not change the result", low=16)
+    share_header: bool = setting(False, "run the prompt header of a game and role once a micro-batch, with gradient")
+    checkpoint_activations: bool = setting(False, "recompute activations in the backward pass: less memory, more time")
     chunk: int = setting(512, "response positions per chunk of vocabulary logits", low=1)
     normalizer: int = setting(4096, "constant token divisor N of the loss (upstream: its 4096 response tokens)", low=1)
     clip_low: float = setting(0.2, "PPO clip below 1", low=0.0, high=1.0)
     clip_high: float = setting(0.2, "PPO clip above 1", low=0.0)
-    kl_coef: float = setting(0.0, "KL to the cold start in the loss", low=0.0)
+    ratio: str = setting("token", "of each token, or one of the whole response", choices=("token", "sequence"))
+    whiten_advantages: bool = setting(False, "advantages of a learner step less their mean, over their deviation")
+    kl_coef: float = setting(0.0, "KL to the reference in the loss", low=0.0)
+    kl_reference: str = setting("cold_start", "or the iteration's first weights", choices=("cold_start", "previous"))
     kl_estimator: str = setting(
         "k2", "estimator in the loss; k2's gradient is the reverse KL's", choices=("k1", "k2", "k3")
     )
     entropy_coef: float = setting(0.0, "entropy bonus on response tokens", low=0.0)
+    entropy_target: float = setting(0.0, "entropy a token at which the bonus has faded; 0 keeps it constant", low=0.0)
+    role_schedule: tuple[str, ...] = setting((), "role that trains in each learner step, in turn; all is every role")
+    role_lr: dict[str, float] = setting(dict, "factors of the rate by role; mini-batches are then of one role each")
     recompute_logprobs: bool = setting(False, "compute old log-probs in the learner instead of taking the engine's")
     tis_cap: float = setting(0.0, "truncated importance weight between engine and learner; 0 is off", low=0.0)
     gamma: float = setting(1.0, "discount over a player's own turns", low=0.0, high=1.0)
@@ -201,9 +212,7 @@ class EvaluationConfig:
         metadata={"doc": "policies to play against: PolicyRefs and cold_start"},
     )
     exploitability_replies: int = setting(100, "sampled replies per information set", low=1)
-    exploitability_games: tuple[str, ...] = field(
-        default=("kuhn_poker",), metadata={"doc": "games whose exact NashConv is computed"}
-    )
+    exploitability_games: tuple[str, ...] = setting(("kuhn_poker",), "games whose exact NashConv is computed")
     minimax_states: int = setting(200, "tic_tac_toe positions sampled for minimax agreement", low=1)
     bank: bool = setting(True, "the embedded short-answer bank, through lm-eval")
     bank_limit: int = setting(0, "bank items; 0 means all", low=0)
@@ -257,9 +266,7 @@ class RunConfig:
     threads: int = setting(1, "torch threads; recorded, since results depend on it in the last bits", low=1)
     model: ModelConfig = field(default_factory=ModelConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
-    games: tuple[Named, ...] = field(
-        default=(Named(name="kuhn_poker"),), metadata={"doc": "games played, with shares and parameters"}
-    )
+    games: tuple[Named, ...] = setting((Named(name="kuhn_poker"),), "games played, with shares and parameters")
     cold_start: ColdStartConfig = field(default_factory=ColdStartConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     opponents: OpponentConfig = field(default_factory=OpponentConfig)

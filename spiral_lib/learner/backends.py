@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from spiral_lib.config import LearnerConfig
 from spiral_lib.durable import new_folder
 from spiral_lib.errors import CheckpointError, LearnerError
+from spiral_lib.learner.logprobs import token_logprobs
+from spiral_lib.learner.packing import Pack
+from spiral_lib.learner.processes import Processes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,9 +26,15 @@ class Backend(Protocol):
     """Owner of a model's float32 weights and optimizer state."""
 
     model: Any
+    device: Any
+    processes: Processes
 
-    def backward(self, loss: Tensor) -> None:
-        """Add the gradient of one micro-batch's share of the loss."""
+    def logprobs(self, pack: Pack, *, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
+        """Return (log-prob, entropy) of the pack's response tokens, differentiable."""
+        ...
+
+    def backward(self, loss: Tensor, *, last: bool = False) -> None:
+        """Add the gradient of one micro-batch's share of the loss; ``last`` marks the one before a step or skip."""
         ...
 
     def step(self, lr: float) -> float:
@@ -54,14 +63,21 @@ class TorchBackend:
 
     def __init__(self, model: Any, config: LearnerConfig) -> None:
         self.model = model
+        self.device = model.device
+        self.processes = Processes()
         self._max_norm = config.max_grad_norm
         self._named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self._optimizer = adamw(
             self._named.values(), betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
         )
 
-    def backward(self, loss: Tensor) -> None:
+    def logprobs(self, pack: Pack, *, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
+        """Return (log-prob, entropy) of the pack's response tokens."""
+        return token_logprobs(self.model, pack, temperature=temperature, chunk=chunk)
+
+    def backward(self, loss: Tensor, *, last: bool = False) -> None:
         """Add the gradient of one micro-batch's share of the loss."""
+        del last
         loss.backward()
 
     def step(self, lr: float) -> float:

@@ -18,21 +18,33 @@ if TYPE_CHECKING:
 
 def token_logprobs(model: Any, pack: packing.Pack, *, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
     """Return (log-prob, entropy) of every response position of the pack, both (R,) and differentiable."""
+    weight_VE = plain_head(model)
+    if weight_VE is None:
+        logits_RV = model(**_inputs(pack)).logits.flatten(0, 1).index_select(0, pack.where_R)
+        return logits_to_logprobs(logits_RV, pack.target_R, temperature)
+    hidden_RE = response_hidden(model, pack)
+    return head_logprobs(hidden_RE, weight_VE, pack.target_R, temperature=temperature, chunk=chunk)
+
+
+def response_hidden(model: Any, pack: packing.Pack) -> Tensor:
+    """Return the hidden states that predict response tokens, (R, E), in the precision that products run in."""
     import torch
 
-    inputs: dict[str, Any] = {"input_ids": pack.ids_BT, "use_cache": False}
-    if pack.segments is not None:
-        inputs |= {"position_ids": pack.positions_BT, "segments": pack.segments}
-    weight_VE = _plain_head(model)
-    if weight_VE is None:
-        logits_RV = model(**inputs).logits.flatten(0, 1).index_select(0, pack.where_R)
-        return logits_to_logprobs(logits_RV, pack.target_R, temperature)
-    hidden_BTE = getattr(model, model.base_model_prefix)(**inputs).last_hidden_state
+    hidden_BTE = getattr(model, model.base_model_prefix)(**_inputs(pack)).last_hidden_state
     hidden_RE = hidden_BTE.flatten(0, 1).index_select(0, pack.where_R)
     device = hidden_RE.device.type
     if torch.is_autocast_enabled(device):
         hidden_RE = hidden_RE.to(torch.get_autocast_dtype(device))
-    return head_logprobs(hidden_RE, weight_VE, pack.target_R, temperature=temperature, chunk=chunk)
+    return hidden_RE
+
+
+def _inputs(pack: packing.Pack) -> dict[str, Any]:
+    inputs: dict[str, Any] = {"input_ids": pack.ids_BT, "use_cache": False}
+    if pack.segments is not None:
+        inputs |= {"position_ids": pack.positions_BT, "segments": pack.segments}
+    if pack.header:
+        inputs |= {"header": pack.header}
+    return inputs
 
 
 def score(
@@ -66,7 +78,7 @@ def head_logprobs(
     return logprobs_R, entropy_R
 
 
-def _plain_head(model: Any) -> Tensor | None:
+def plain_head(model: Any) -> Tensor | None:
     """Return the head's weight, or None where logits are more than a product with it (bias, soft cap, scale)."""
     import torch
 

@@ -22,7 +22,8 @@ MAX_LOG_RATIO: Final = 20.0
 class TokenInputs:
     """What the loss needs of each response token; all (R,), none but the new log-probs with a gradient.
 
-    ``mask_R`` False takes a token out of everything; whatever stands there, NaN included, has no effect.
+    ``mask_R`` False takes a token out of everything; whatever stands there, NaN included, has no effect. ``lengths``
+    are the responses' token counts, needed for ratios of whole responses.
     """
 
     old_R: Tensor
@@ -30,6 +31,7 @@ class TokenInputs:
     mask_R: Tensor
     engine_R: Tensor | None = None
     reference_R: Tensor | None = None
+    lengths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +50,10 @@ def token_loss(new_R: Tensor, entropy_R: Tensor, inputs: TokenInputs, config: Le
     mask_R, fixed_R = inputs.mask_R, new_R.detach()
     old_R = torch.where(mask_R, inputs.old_R, fixed_R)
     advantage_R = torch.where(mask_R, inputs.advantage_R, 0.0)
-    ratio_R = bounded(new_R - old_R).exp()
+    log_ratio_R = new_R - old_R
+    if config.ratio == "sequence":
+        log_ratio_R = _response_means(log_ratio_R, inputs.lengths)
+    ratio_R = bounded(log_ratio_R).exp()
     clipped_R = ratio_R.clamp(1.0 - config.clip_low, 1.0 + config.clip_high)
     loss_R = torch.maximum(-advantage_R * ratio_R, -advantage_R * clipped_R)
     if inputs.engine_R is not None and config.tis_cap > 0:
@@ -71,6 +76,17 @@ def token_loss(new_R: Tensor, entropy_R: Tensor, inputs: TokenInputs, config: Le
         }
         ratio_max = float(ratio_R.max())
     return TokenLoss(total=torch.where(mask_R, loss_R, 0.0).sum(), sums=sums, ratio_max=ratio_max)
+
+
+def _response_means(values_R: Tensor, lengths: tuple[int, ...]) -> Tensor:
+    """Return each response's mean at all of its tokens.
+
+    The loss stays a sum over tokens, so that on-policy its gradient is that of token ratios: every token pushes the
+    mean by 1/n, and the ratio stands at n tokens.
+    """
+    import torch
+
+    return torch.cat([part.mean().expand(len(part)) for part in values_R.split(list(lengths))])
 
 
 def kl_terms(new_R: Tensor, reference_R: Tensor) -> dict[str, Tensor]:

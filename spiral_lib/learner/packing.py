@@ -37,8 +37,8 @@ class Pack:
     """The tensors of one micro-batch.
 
     ``rows`` are positions in the sequence of rows it was made from. ``segments`` are segment lengths, None when padded.
-    ``where_R`` are flat positions whose hidden state predicts ``target_R``: the one before each response token, so that
-    the last token of a row is never an input.
+    The first ``header`` tokens, before all segments, belong to every row. ``where_R`` are flat positions whose hidden
+    state predicts ``target_R``: the one before each response token, so that the last token of a row is never an input.
     """
 
     rows: tuple[int, ...]
@@ -48,6 +48,7 @@ class Pack:
     positions_BT: Tensor
     where_R: Tensor
     target_R: Tensor
+    header: int = 0
 
 
 def input_length(row: Row) -> int:
@@ -134,9 +135,12 @@ def segment_attention(
     *,
     scaling: float | None = None,
     segments: Sequence[int] | None = None,
+    header: int = 0,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Return causal attention within each segment, as (B, T, H, D); without segments, within each line of the batch.
+
+    Tokens of a segment also see the ``header`` tokens that stand before all segments.
 
     The signature is that of transformers' attention functions. A mask is refused: rows are kept apart by layout alone.
     """
@@ -147,13 +151,15 @@ def segment_attention(
     parts = [t.transpose(1, 2) for t in (query_BHTD, key_BHTD, value_BHTD)]
     if segments is None:
         return _causal(parts, scaling), None
-    out, start = [], 0
+    out, start = [], header
+    if header:
+        out.append(_causal([t[:, :header] for t in parts], scaling)[0])
     # Neighbours of one length are one batched call; groups come sorted by length, so runs are long.
     for length, run in itertools.groupby(segments):
         count = len(list(run))
         stop = start + length * count
         block = [t[0, start:stop].unflatten(0, (count, length)) for t in parts]
-        out.append(_causal(block, scaling).flatten(0, 1))
+        out.append((_after(parts, block, header, scaling) if header else _causal(block, scaling)).flatten(0, 1))
         start = stop
     return torch.cat(out).unsqueeze(0), None
 
@@ -164,4 +170,20 @@ def _causal(parts_BTHD: Sequence[Tensor], scaling: float | None) -> Tensor:
     q, k, v = (t.transpose(1, 2) for t in parts_BTHD)
     grouped = q.shape[1] != k.shape[1]
     out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=grouped)
+    return out.transpose(1, 2)
+
+
+def _after(parts_1THD: Sequence[Tensor], block_NLHD: Sequence[Tensor], header: int, scaling: float | None) -> Tensor:
+    """Return attention of N segments of L tokens that all follow the same header."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    q, count, length = block_NLHD[0], block_NLHD[0].shape[0], block_NLHD[0].shape[1]
+    k, v = (
+        torch.cat([whole[:, :header].expand(count, -1, -1, -1), own], dim=1)
+        for whole, own in zip(parts_1THD[1:], block_NLHD[1:], strict=True)
+    )
+    seen = torch.ones(length, header + length, dtype=torch.bool, device=q.device).tril(header)
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    out = scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling, enable_gqa=q.shape[1] != k.shape[1])
     return out.transpose(1, 2)

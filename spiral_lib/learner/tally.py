@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from spiral_lib.learner import loss
+from spiral_lib.learner.processes import Processes
 from spiral_lib.types import mean
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ class Tally:
     skipped_in_a_row: int = 0
     differences: list[Tensor] = field(default_factory=list)
     mismatch: dict[str, float] = field(default_factory=dict)
+
+    def merge(self, processes: Processes) -> None:
+        """Add up what every process has counted of its own micro-batches."""
+        names = sorted(self.sums)
+        self.sums = Counter(dict(zip(names, processes.sums([float(self.sums[n]) for n in names]), strict=True)))
+        self.ratio_max = processes.largest(self.ratio_max)
 
     def metrics(self) -> dict[str, float]:
         """Return means over the tokens of all epochs and over the optimizer steps that were made."""

@@ -26,7 +26,7 @@ from spiral_lib.config import RunConfig, update
 from spiral_lib.errors import CheckpointError, LearnerError
 from spiral_lib.learner import backends
 from spiral_lib.learner.batch import build
-from spiral_lib.learner.update import PolicyUpdate, learning_rate, minibatches
+from spiral_lib.learner.loop import PolicyUpdate, learning_rate, minibatches
 from spiral_lib.rae import RoleBaselines
 
 
