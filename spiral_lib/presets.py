@@ -26,7 +26,7 @@ def tiny() -> RunConfig:
     """Kuhn poker by a 0.17M model trained from scratch: real learning in minutes on two cores."""
     return RunConfig(
         preset="tiny",
-        iterations=8,
+        iterations=6,
         threads=1,
         model=ModelConfig(source="init:tiny"),
         prompt=PromptConfig(style="compact"),
@@ -38,14 +38,15 @@ def tiny() -> RunConfig:
         learner=LearnerConfig(
             lr=5e-4,
             lr_final=0.1,
-            lr_decay_steps=80,
+            lr_decay_steps=60,
             beta2=0.99,
             epochs=2,
             minibatch=160,
             normalizer=24,
-            kl_coef=0.05,
+            kl_coef=0.1,
             pack_tokens=4096,
         ),
+        gates=GateConfig(patience=3),
     )
 
 
@@ -62,7 +63,7 @@ def smoke() -> RunConfig:
         ),
         rollout=replace(base.rollout, matches=16, steps_per_iteration=2),
         evaluation=EvaluationConfig(matches=8, exploitability_replies=4, bank_limit=20),
-        gates=GateConfig(on_collapse="hold"),
+        gates=replace(base.gates, on_collapse="hold"),
     )
 
 
