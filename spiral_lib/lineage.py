@@ -192,7 +192,7 @@ def _check_inputs(run: Path, record: StepRecord, made: Mapping[tuple[str, str], 
             # A source outside the run may be gone by now; its hash stays on record.
             if not Path(artifact.path).is_absolute():
                 problems += _check_bytes(run, record.step, artifact, {})
-        elif maker is None or maker.step == record.step or maker.order > record.order:
+        elif maker is None or maker is record or maker.order > record.order:
             reason = f"input '{name}' is neither the output of an earlier step nor a declared source"
             problems.append(Problem(step=record.step, path=artifact.path, reason=reason))
     return problems

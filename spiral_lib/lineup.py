@@ -28,7 +28,9 @@ def locate(text: str) -> Path:
     if (path / "state.json").is_file():
         return read_state(path).champion
     if not (path / "config.json").is_file():
-        raise CheckpointError(f"'{text}' is no checkpoint and no run folder; give runs/<run> or a folder in its checkpoints/")
+        raise CheckpointError(
+            f"'{path}' is no checkpoint and no run folder; give runs/<run> or runs/<run>/checkpoints/<n>"
+        )
     return path
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from spiral_lib import plugins
+
+if TYPE_CHECKING:
+    from spiral_lib.config import RunConfig
 
 Decorated = Callable[..., Any]
 
@@ -68,6 +71,21 @@ def configured(default_preset: str | None) -> Callable[[Decorated], Decorated]:
         return command
 
     return decorate
+
+
+def chosen_config(preset: str | None, config_file: Path | None, overrides: tuple[str, ...]) -> RunConfig | None:
+    """Return the configuration that the options ask for, or None where they ask for none.
+
+    Raises ConfigError for a file or settings without a preset, which would have nothing to change.
+    """
+    from spiral_lib import config as configs
+    from spiral_lib.errors import ConfigError
+
+    if preset is None:
+        if config_file is not None or overrides:
+            raise ConfigError("--config and --set change a preset; give --preset NAME as well")
+        return None
+    return configs.resolve(preset=preset, yaml_path=config_file, overrides=" ".join(overrides))
 
 
 def json_option(command: Decorated) -> Decorated:

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 @click.group(
     invoke_without_command=True,
-    epilog="\b\nExamples:\n  spiral games\n  spiral games show kuhn_poker\n  spiral games check my_package.my_game:GAME",
+    epilog="""\b
+Examples:
+  spiral games
+  spiral games show kuhn_poker
+  spiral games check my_package.my_game:GAME""",
 )
 @json_option
 @click.pass_context
@@ -78,7 +82,9 @@ Examples:
 Exit code 1 when a hard rule is broken: do not train on such a game."""
 )
 @click.argument("name", shell_complete=complete(game_names))
-@click.option("--matches", default=200, show_default=True, type=click.IntRange(1), help="Matches of every kind of play.")
+@click.option(
+    "--matches", default=200, show_default=True, type=click.IntRange(1), help="Matches of each kind of play."
+)
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--set", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the game.")
 @json_option
