@@ -50,10 +50,17 @@ def fetch_source(source: str, out: Path) -> None:
 def of_run(run: Path, iteration: int | None = None) -> tuple[Path, Attachments]:
     """Return a checkpoint of a run, by default its champion, and what is published beside it.
 
-    Raises RegistryError where the run has no such iteration, or where the checkpoint is not the output of one of its
-    recorded steps.
+    Raises RegistryError where the run has no such iteration, or where no step of it wrote the checkpoint.
     """
     checkpoint, scores, number = _chosen(run, iteration)
+    return checkpoint, attach(run, checkpoint, scores, iteration=number)
+
+
+def attach(run: Path, checkpoint: Path, scores: Path | None, *, iteration: int) -> Attachments:
+    """Return what is published beside a checkpoint; of the run its small files are enough.
+
+    Raises RegistryError where no recorded step wrote the checkpoint.
+    """
     records = lineage.read_all(run)
     digest = durable.digest_path(checkpoint)
     hashes = [digest, *([durable.digest_path(scores)] if scores is not None else [])]
@@ -67,7 +74,7 @@ def of_run(run: Path, iteration: int | None = None) -> tuple[Path, Attachments]:
         evaluation = Evaluation.from_json(scores.read_text(encoding="utf-8"))
         texts[EVALUATION] = evaluation.to_json()
         metrics = {name: value for name, value in evaluation.metrics.items() if math.isfinite(value)}
-    return checkpoint, Attachments(texts=texts, metrics=metrics, facts=_facts(config, run, number, chain))
+    return Attachments(texts=texts, metrics=metrics, facts=_facts(config, run, iteration, chain))
 
 
 def _chosen(run: Path, iteration: int | None) -> tuple[Path, Path | None, int]:

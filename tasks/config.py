@@ -14,6 +14,7 @@ from flytekit.types.file import FlyteFile
 
 from spiral_lib import config as configs
 from spiral_lib import pipeline, preflight, presets, registry_runs, starting
+from spiral_lib.config import RunConfig
 from spiral_lib.errors import SpiralError
 from tasks.command_line import refuse_missing_paths
 from tasks.resources import CPU_IMAGE, SMALL
@@ -71,5 +72,10 @@ def resolve_config(
             earlier = Path(resume_from.path) if resume_from is not None and "://" not in resume_from.path else None
             starting.open_run(resolved, folder, resume_from=earlier)
         preflight.check(resolved, fresh=resume_from is None)
-        fixed = configs.update(resolved, {"iterations": 0})
-        return Resolved(config=configs.to_json(fixed), iterations=resolved.iterations, out=out)
+        return settled(resolved, out)
+
+
+def settled(config: RunConfig, out: str) -> Resolved:
+    """Return a checked configuration in the form that travels between tasks."""
+    fixed = configs.update(config, {"iterations": 0})
+    return Resolved(config=configs.to_json(fixed), iterations=config.iterations, out=out)

@@ -21,6 +21,12 @@ _DEFAULTS = {
     "SPIRAL_ACCELERATOR": "",
     "SPIRAL_LEARNER_GPUS": "1",
     "SPIRAL_SECRETS": "",
+    "SPIRAL_REGISTRY": "s3://spiral/registry",
+    "SPIRAL_RUNS": "s3://spiral/runs",
+    "SPIRAL_NAME": "kuhn",
+    "SPIRAL_PRESET": "gpu_kuhn",
+    "SPIRAL_OVERRIDES": "iterations=32",
+    "SPIRAL_NOTIFY": "",
 }
 SITE = {name: os.environ.get(name, default) for name, default in _DEFAULTS.items()}
 """Given to the dynamic task as its environment: it makes its part of the graph in a container, from these again."""

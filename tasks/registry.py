@@ -1,0 +1,73 @@
+"""Scheduled retraining: it begins at the registry's champion, and its result is offered to the registry."""
+
+import logging
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from flytekit import task
+
+from spiral_lib import config as configs
+from spiral_lib import preflight, registry_runs, starting
+from spiral_lib.ledger import Ledger
+from spiral_lib.registry import Registry
+from tasks.config import Preset, Resolved, is_local, settled, user_errors
+from tasks.resources import CPU_IMAGE, SMALL
+from tasks.types import TrainState, local
+
+log = logging.getLogger("spiral_lib.registry")
+
+CHAMPION, CANDIDATE = "champion", "candidate"
+
+
+class Retraining(NamedTuple):
+    """The configuration of a retraining, and the version it begins at."""
+
+    resolved: Resolved
+    base: str
+
+
+@task(container_image=CPU_IMAGE, requests=SMALL)
+def begin_retraining(
+    kickoff: datetime, registry: str, name: str, preset: Preset, overrides: str, out: str
+) -> Retraining:
+    """Return the configuration of the retraining of one kickoff time: however often it fires, it is the same.
+
+    The first firing notes in the registry which version was the champion; the others begin there as well.
+    """
+    with user_errors():
+        key = f"{kickoff:%Y%m%dT%H%M}"
+        shared = Registry(registry)
+        now = shared.resolve(name, CHAMPION).id
+        base = shared.claim(name, f"retraining-{key}", {"base": now})["base"]
+        fixed = f"model.source=registry:{shared.url}/{name}@{base} seed={kickoff:%Y%m%d%H%M}"
+        config = configs.resolve(preset=preset.value, overrides=f"cold_start.steps=0 {overrides} {fixed}")
+        preflight.check(config)
+        if is_local() and "://" not in out:
+            folder = Path(out or "runs") / f"{name}-{key}"
+            starting.open_run(config, folder)
+            return Retraining(resolved=settled(config, str(folder.absolute())), base=base)
+        return Retraining(resolved=settled(config, f"{out.rstrip('/')}/{name}-{key}" if out else ""), base=base)
+
+
+@task(container_image=CPU_IMAGE, requests=SMALL)
+def offer(state: TrainState, base: str, registry: str, name: str) -> str:
+    """Publish the run's champion and promote it, if the gate accepted one; return the version that is champion now.
+
+    The alias only moves from the version that the run began at: what was promoted by others meanwhile stays.
+    """
+    with user_errors():
+        ledger = Ledger.from_json(local(state.ledger).read_text())
+        shared = Registry(registry)
+        if ledger.champion is None or ledger.champion.iteration == 0:
+            log.info("the gate accepted no candidate: %s@%s stays at %s", name, CHAMPION, base[:12])
+            return shared.resolve(name, CHAMPION).id
+        checkpoint, scores = local(state.champion), local(state.champion_scores)
+        attached = registry_runs.attach(
+            local(state.history), checkpoint, scores, iteration=ledger.champion.iteration
+        )
+        version = shared.publish(name, checkpoint, attached)
+        shared.promote(name, version.id, CANDIDATE)
+        if all(move.version != version.id for move in shared.history(name, CHAMPION)):
+            shared.promote(name, version.id, CHAMPION, expected=base, note="accepted by the gate of a retraining")
+        return shared.resolve(name, CHAMPION).id
