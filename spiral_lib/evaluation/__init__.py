@@ -31,17 +31,22 @@ def evaluate(
     config: RunConfig,
     iteration: int,
     pool: Mapping[str, Path] | None = None,
+    records: Path | None = None,
     on_progress: StageProgress | None = None,
 ) -> Evaluation:
-    """Return a checkpoint's evaluation: exploitability, matches, minimax agreement, benchmarks, reasoning indicators.
+    """Return a checkpoint's evaluation: exploitability, matches, solved moves, benchmarks, reasoning indicators.
 
     It depends on the weights and the configuration alone: all seeds come from ``config.seed``, none from the iteration
     or the path. What does not apply (a game without a solver, exploitability of a game that is not played) is left out
-    of the metrics. ``pool`` maps pool ids to folders, for opponents such as ``pool:<id>``.
+    of the metrics. ``pool`` maps pool ids to folders, for opponents such as ``pool:<id>``. Every benchmark's replies go
+    to ``<records>/<benchmark>.parquet``. Missing benchmark data raise before anything is loaded or played.
     """
     from spiral_lib import checkpoints, engines
+    from spiral_lib.evaluation import benchmarks
     from spiral_lib.prompts import Renderer
 
+    for name in config.evaluation.benchmarks:
+        benchmarks.task(name, config.evaluation)
     with ExitStack() as stack:
 
         def load(path: Path) -> tuple[Engine, Renderer]:
@@ -55,7 +60,7 @@ def evaluate(
         metrics, returns, episodes = _play(subject, folders, load)
         metrics |= _reasoning(episodes) | _minimax(subject)
         metrics |= _exploitability(subject, checkpoint, stack)
-        scores, bank_correct = _benchmarks(subject)
+        scores, bank_correct = _benchmarks(subject, records)
         log.info("evaluated iteration %d: %d measures", iteration, len(metrics) + len(scores))
         return Evaluation(
             metrics=dict(sorted((metrics | scores).items())),
@@ -147,9 +152,10 @@ def _opponent(
 
 
 def _reasoning(episodes: list[Episode]) -> dict[str, float]:
-    from spiral_lib.evaluation import reasoning
+    from spiral_lib.evaluation import patterns, reasoning, regret
 
-    return reasoning.metrics(episodes)
+    replies = [t.text for e in episodes for t in e.turns if t.policy == RefKind.SELF.value]
+    return reasoning.metrics(episodes) | patterns.metrics(replies, "games") | regret.metrics(episodes)
 
 
 def _minimax(subject: _Subject) -> dict[str, float]:
@@ -208,9 +214,9 @@ def _exactly_evaluated(config: RunConfig) -> Iterator[str]:
         yield game.name
 
 
-def _benchmarks(subject: _Subject) -> tuple[dict[str, float], tuple[bool, ...]]:
+def _benchmarks(subject: _Subject, records: Path | None) -> tuple[dict[str, float], tuple[bool, ...]]:
     """Return all benchmarks' metrics, and the bank's verdicts."""
-    from spiral_lib.evaluation import benchmarks
+    from spiral_lib.evaluation import benchmarks, patterns
 
     config = subject.config
     metrics: dict[str, float] = {}
@@ -226,6 +232,9 @@ def _benchmarks(subject: _Subject) -> tuple[dict[str, float], tuple[bool, ...]]:
             on_progress=subject.stage(f"benchmark {name}"),
         )
         metrics |= benchmarks.metrics(result)
+        metrics |= patterns.metrics([graded.reply.text for graded in result.graded], result.name)
+        if records is not None:
+            benchmarks.write_records(records / f"{result.name}.parquet", result)
         if name == "bank":
             bank_correct = result.correct
     return metrics, bank_correct
