@@ -52,18 +52,24 @@ def config_of(checkpoint: Path) -> RunConfig:
 
 @contextlib.contextmanager
 def opened(
-    refs: Sequence[PolicyRef], *, config: RunConfig | None = None, pool: Path | None = None
+    refs: Sequence[PolicyRef],
+    *,
+    config: RunConfig | None = None,
+    pool: Path | None = None,
+    folders: Mapping[str, Path] | None = None,
 ) -> Iterator[Mapping[str, Policy]]:
     """Yield the policies by the text of their references; their engines are closed at the end.
 
-    ``pool`` is the run folder in which ``pool:<id>`` is looked up. Raises ConfigError for ``self``, which has a meaning
-    only within a run.
+    ``pool`` is the run folder in which ``pool:<id>`` is looked up; ``folders`` holds the checkpoints of references
+    whose locator is no path. Raises ConfigError for ``self``, which has a meaning only within a run.
     """
     with contextlib.ExitStack() as stack:
-        yield {str(ref): _open(ref, config, pool, stack) for ref in refs}
+        yield {str(ref): _open(ref, config, pool, (folders or {}).get(str(ref)), stack) for ref in refs}
 
 
-def _open(ref: PolicyRef, config: RunConfig | None, pool: Path | None, stack: contextlib.ExitStack) -> Policy:
+def _open(
+    ref: PolicyRef, config: RunConfig | None, pool: Path | None, folder: Path | None, stack: contextlib.ExitStack
+) -> Policy:
     if ref.kind in policies.SCRIPTED:
         return policies.make(ref)
     if ref.kind is RefKind.SELF:
@@ -73,7 +79,8 @@ def _open(ref: PolicyRef, config: RunConfig | None, pool: Path | None, stack: co
 
     if ref.kind is RefKind.API:
         raise ConfigError(f"policy '{ref}' needs an endpoint; write checkpoint:<folder>, random or optimal here")
-    folder = _pool_entry(ref, pool) if ref.kind is RefKind.POOL else locate(ref.locator)
+    if folder is None:
+        folder = _pool_entry(ref, pool) if ref.kind is RefKind.POOL else locate(ref.locator)
     chosen = config or config_of(folder)
     engine = engines.make(chosen.rollout.engine, folder, chosen)
     stack.callback(engine.close)

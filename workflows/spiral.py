@@ -16,6 +16,7 @@ import tasks.learn
 import tasks.opponents
 import tasks.report
 import tasks.rollout
+import tasks.tournament
 from spiral_lib import config as configs
 from tasks.config import Preset, Resolved
 from tasks.resources import CPU_IMAGE, LEARNER_GPU, ROLLOUT_GPU, SITE, SMALL, needs_gpu
@@ -102,3 +103,85 @@ def train(
     )
     final = self_play(resolved=resolved, resume_from=resume_from)
     return tasks.report.finish(state=final, resolved=resolved)
+
+
+@dynamic(container_image=CPU_IMAGE, requests=SMALL, environment=SITE)
+def measure(checkpoint: FlyteDirectory, cold_start: FlyteDirectory | None, config: str, out: str) -> FlyteFile:
+    """Measure on the hardware that the configuration needs."""
+    made = tasks.tournament.measure(checkpoint=checkpoint, cold_start=cold_start, config=config, out=out)
+    return made.with_overrides(**LEARNER_GPU.overrides()) if needs_gpu(configs.from_text(config)) else made
+
+
+@dynamic(container_image=CPU_IMAGE, requests=SMALL, environment=SITE)
+def compete(
+    policies: list[str],
+    entrants: list[FlyteDirectory],
+    games: list[str],
+    matches: int,
+    seed: int,
+    config: str,
+    out: str,
+) -> FlyteDirectory:
+    """Play a tournament on the hardware that the configuration needs."""
+    made = tasks.tournament.play(
+        policies=policies, entrants=entrants, games=games, matches=matches, seed=seed, config=config, out=out
+    )
+    return made.with_overrides(**LEARNER_GPU.overrides()) if needs_gpu(configs.from_text(config)) else made
+
+
+@workflow
+def evaluate(
+    checkpoint: FlyteDirectory,
+    cold_start: FlyteDirectory | None = None,
+    preset: Preset = Preset.TINY,
+    config: FlyteFile | None = None,
+    overrides: str = "",
+    out: str = "",
+) -> FlyteFile:
+    """Measure one checkpoint outside self-play, as training does; returns the evaluation as JSON.
+
+    :param checkpoint: checkpoint folder
+    :param cold_start: checkpoint for the cold_start matches; by default the checkpoint itself
+    :param preset: configuration to start from: the one the checkpoint was trained with
+    :param config: YAML file with settings that replace the preset's
+    :param overrides: settings that replace both, such as "evaluation.matches=400"
+    :param out: folder or the URL of a store
+    """
+    resolved = tasks.tournament.resolve(preset=preset, config=config, overrides=overrides)
+    return measure(checkpoint=checkpoint, cold_start=cold_start, config=resolved, out=out)
+
+
+@workflow
+def play_tournament(
+    policies: list[str],
+    checkpoints: list[FlyteDirectory] = [],  # noqa: B006 - flytekit reads defaults, it never shares them
+    games: list[str] = [],  # noqa: B006
+    matches: int = 100,
+    seed: int = 0,
+    preset: Preset = Preset.TINY,
+    config: FlyteFile | None = None,
+    overrides: str = "",
+    out: str = "",
+) -> FlyteDirectory:
+    """Let policies and checkpoints play each other in seat-swapped pairs; returns ratings, payoffs, turns and a page.
+
+    :param policies: scripted policies as a JSON list, such as '["random", "optimal"]'
+    :param checkpoints: checkpoint folders as a JSON list
+    :param games: games as a JSON list; by default those of the configuration
+    :param matches: matches of each pair in each game
+    :param seed: base of every derived seed
+    :param preset: configuration that the checkpoints were trained with
+    :param config: YAML file with settings that replace the preset's
+    :param overrides: settings that replace both
+    :param out: folder or the URL of a store
+    """
+    resolved = tasks.tournament.resolve(preset=preset, config=config, overrides=overrides)
+    return compete(
+        policies=policies,
+        entrants=checkpoints,
+        games=games,
+        matches=matches,
+        seed=seed,
+        config=resolved,
+        out=out,
+    )
