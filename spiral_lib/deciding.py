@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from spiral_lib import checkpoints, durable, gates, lineage, publish
+from spiral_lib import checkpoints, duel_bank, durable, gates, lineage, publish
 from spiral_lib.config import RunConfig
 from spiral_lib.errors import SpiralError
 from spiral_lib.ledger import Champion, DecisionRecord, EvaluationRecord, Ledger, PoolEntry
@@ -89,6 +89,7 @@ def _decide(config: RunConfig, state: State, learned: Learned, scores: Path | No
         iteration=iteration,
         baselines=training["baselines"],
         grad_norms=(*before.grad_norms, *(float(g) for g in training["grad_norms"])),
+        known_problems=duel_bank.merged(before.known_problems, training.get("problems", {})),
     )
     if scores is None:
         return _with_snapshot(config, after, learned.checkpoint, iteration)

@@ -62,7 +62,8 @@ class Ledger:
 
     ``baselines`` are the RAE cells as ``RoleBaselines.to_json`` names them; ``iteration`` is the last finished one
     (0: the cold start); ``lr_scale`` multiplies the learning rate; ``holds`` counts held iterations in a row;
-    ``grad_norms`` is the history the collapse sentinel compares with, oldest first.
+    ``grad_norms`` is the history the collapse sentinel compares with, oldest first; ``known_problems`` are the digests
+    of the problems posed so far, oldest first, by duel game, and empty where no game carries its bank.
     """
 
     iteration: int = 0
@@ -75,10 +76,13 @@ class Ledger:
     holds: int = 0
     grad_norms: tuple[float, ...] = ()
     notes: Mapping[str, Note] = field(default_factory=dict)
+    known_problems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return JSON text with sorted keys: equal ledgers give equal text, which ``from_json`` reads back exactly."""
         content = {"version": LEDGER_VERSION, **dataclasses.asdict(self)}
+        if not self.known_problems:
+            del content["known_problems"]
         return json.dumps(_encode(content), sort_keys=True, indent=1, allow_nan=False)
 
     @classmethod
@@ -118,6 +122,7 @@ def _decode_ledger(content: dict[str, Any]) -> Ledger:
         lr_scale=_decode_float(content.pop("lr_scale")),
         grad_norms=tuple(_decode_float(g) for g in content.pop("grad_norms")),
         notes={k: _decode_float(v["float"]) if isinstance(v, dict) else v for k, v in content.pop("notes").items()},
+        known_problems={game: tuple(digests) for game, digests in content.pop("known_problems", {}).items()},
         **content,
     )
 

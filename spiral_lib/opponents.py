@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spiral_lib.config import OpponentConfig
-from spiral_lib.errors import LineageError
+from spiral_lib.errors import ConfigError, LineageError
 from spiral_lib.ledger import PoolEntry
 
 __all__ = ["OpponentPool", "PoolEntry"]
@@ -48,6 +48,23 @@ class OpponentPool:
             return cls(entries=tuple(PoolEntry(**e) for e in content["entries"]))
         except (KeyError, TypeError) as error:
             raise LineageError(f"the opponent pool is damaged: {error!r}; restore it from the last ledger") from error
+
+
+def with_ratings(pool: OpponentPool, ratings: Mapping[str, float]) -> OpponentPool:
+    """Return the pool with the ratings of a tournament, by snapshot id; snapshots that did not play keep theirs.
+
+    An id may be shortened to the form that ``pool:<id>`` uses, as long as it means one snapshot only.
+    Raises ConfigError for a name that means none or several.
+    """
+    rated: dict[str, float] = {}
+    for name, rating in ratings.items():
+        meant = [e.id for e in pool.entries if name and e.id.startswith(name)]
+        if len(meant) != 1:
+            ids = ", ".join(e.id[:16] for e in pool.entries) or "none"
+            raise ConfigError(f"rating of '{name}' means {len(meant)} snapshots of the pool; its ids are: {ids}")
+        rated[meant[0]] = float(rating)
+    entries = (dataclasses.replace(e, rating=rated.get(e.id, e.rating)) for e in pool.entries)
+    return OpponentPool(entries=tuple(entries))
 
 
 def _most_crowded(entries: Sequence[PoolEntry], num_older: int) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spiral_lib import checkpoints, durable, lineage, policies, quality, rollout, trajectories
+from spiral_lib import checkpoints, duel_bank, durable, lineage, policies, quality, rollout, trajectories
 from spiral_lib.config import RunConfig, config_hash
 from spiral_lib.errors import DataQualityError, EngineError
 from spiral_lib.ledger import Ledger
@@ -42,10 +42,10 @@ def play_shard(config: RunConfig, state: State, *, shard: int, run: Path) -> Pat
 
     def body() -> None:
         with opened_policies(config, state) as table:
-            episodes = _play(config, table, step=iteration, shard=shard)
+            episodes = _play(_with_known_problems(config, state), table, step=iteration, shard=shard)
         _write(episodes, out, config, iteration=iteration, step=iteration, shard=shard)
 
-    inputs = _playing_inputs(state)
+    inputs = _playing_inputs(config, state)
     lineage.run_step(
         f"play-{shard:02d}",
         run=run,
@@ -68,13 +68,14 @@ def learn(config: RunConfig, state: State, shards: Sequence[Path], *, run: Path)
     made = _learned(run, iteration, tuple(shards))
 
     def body() -> None:
-        good = check(config, shards, run=run, full=True)
+        good = check(config, shards, run=run, full=True, tolerated=config.rollout.max_bad_shards)
         ledger = Ledger.from_json(state.ledger.read_text())
         baselines = baselines_of(config, ledger)
         learner = Learner(state.checkpoint, state.cold_start, config, state.optimizer)
         episodes = list(trajectories.read_episodes(good))
         metrics = _train(learner, episodes, baselines, step=iteration, lr_scale=ledger.lr_scale)
-        _save(learner, made, iteration, [(iteration, metrics)], baselines)
+        problems = duel_bank.posed(config, episodes)
+        _save(learner, made, iteration, [(iteration, metrics)], baselines, problems)
 
     inputs = _learning_inputs(state) | {f"turns-{i:02d}": p for i, p in enumerate(shards)}
     _record_learning("learn", config, iteration, run, inputs, made, body, with_shards=False)
@@ -94,27 +95,37 @@ def segment(config: RunConfig, state: State, *, run: Path) -> Learned:
         baselines = baselines_of(config, ledger)
         learner = Learner(state.checkpoint, state.cold_start, config, state.optimizer)
         history: list[tuple[int, dict[str, float]]] = []
+        playing, problems = _with_known_problems(config, state), dict[str, tuple[str, ...]]()
         with opened_policies(config, state) as table:
             for s in range(per):
                 step, start = (iteration - 1) * per + s + 1, time.monotonic()
                 paths = made.shards[s * num_shards : (s + 1) * num_shards]
                 for i, path in enumerate(paths):
-                    episodes, shard = _play(config, table, step=step, shard=i), s * num_shards + i
+                    episodes, shard = _play(playing, table, step=step, shard=i), s * num_shards + i
                     _write(episodes, path, config, iteration=iteration, step=step, shard=shard)
-                good = check(config, paths, run=run, full=s == per - 1)
+                good = check(config, paths, run=run, full=s == per - 1, tolerated=0.0)
                 played = list(trajectories.read_episodes(good))
+                problems = duel_bank.merged(problems, duel_bank.posed(config, played))
                 history.append((step, _train(learner, played, baselines, step=step, lr_scale=ledger.lr_scale)))
                 _renew(table.engine, learner)
                 _log_step(iteration, s, config, history[-1][1], time.monotonic() - start)
-        _save(learner, made, iteration, history, baselines)
+        _save(learner, made, iteration, history, baselines, problems)
 
-    inputs = _learning_inputs(state) | _playing_inputs(state)
+    inputs = _learning_inputs(state) | _playing_inputs(config, state)
     _record_learning("segment", config, iteration, run, inputs, made, body, with_shards=True)
     return made
 
 
-def _playing_inputs(state: State) -> dict[str, Path]:
-    return {"checkpoint": state.checkpoint, **{f"opponent-{i}": p for i, p in enumerate(state.opponents)}}
+def _playing_inputs(config: RunConfig, state: State) -> dict[str, Path]:
+    inputs = {"checkpoint": state.checkpoint, **{f"opponent-{i}": p for i, p in enumerate(state.opponents)}}
+    return {**inputs, "ledger": state.ledger} if duel_bank.is_carried(config) else inputs
+
+
+def _with_known_problems(config: RunConfig, state: State) -> RunConfig:
+    """Return what to play: the bank is the one that entered the iteration, the same for every shard and step of it."""
+    if not duel_bank.is_carried(config):
+        return config
+    return duel_bank.filled(config, Ledger.from_json(state.ledger.read_text()))
 
 
 def _learning_inputs(state: State) -> dict[str, Path]:
@@ -146,10 +157,10 @@ def evaluate(config: RunConfig, checkpoint: Path, cold_start: Path, *, iteration
     return out
 
 
-def check(config: RunConfig, shards: Sequence[Path], *, run: Path, full: bool) -> list[Path]:
+def check(config: RunConfig, shards: Sequence[Path], *, run: Path, full: bool, tolerated: float) -> list[Path]:
     """Return the shards that pass the quality gate; bad ones move to ``quarantine/`` with their reasons.
 
-    Raises DataQualityError with the reasons when more than the allowed share is bad.
+    Raises DataQualityError with the reasons when more than the ``tolerated`` share is bad, or when what is left fails.
     """
     report = quality.check(list(shards), planned=config.rollout.matches, config=config, full=full)
     if report.ok:
@@ -158,11 +169,19 @@ def check(config: RunConfig, shards: Sequence[Path], *, run: Path, full: bool) -
     for path, reasons in bad.items():
         quality.quarantine(path, reasons, run / "quarantine")
     good = [p for p in shards if p not in bad]
-    if not bad or not good or len(bad) > config.rollout.max_bad_shards * len(shards):
-        reasons = "; ".join(report.failures) or "; ".join(r for rs in bad.values() for r in rs)
-        raise DataQualityError(f"{len(bad)} of {len(shards)} shards are bad, see {run / 'quarantine'}: {reasons}")
-    log.warning("%d of %d shards quarantined: %s", len(bad), len(shards), "; ".join(report.failures))
-    return good
+    planned = rollout.plan_matches(config, step=0, pool=())
+    left = sum(len(rollout.shard_of(planned, i, len(shards))) for i, p in enumerate(shards) if p not in bad)
+    failures = list(report.failures) or [r for rs in bad.values() for r in rs]
+    if bad and good and len(bad) <= tolerated * len(shards):
+        again = quality.check(good, planned=left, config=config, full=full)
+        if again.ok:
+            log.warning("%d of %d shards quarantined: %s", len(bad), len(shards), "; ".join(failures))
+            return good
+        failures = list(again.failures)
+    raise DataQualityError(
+        f"{len(bad)} of {len(shards)} shards are bad, see {run / 'quarantine'}: {'; '.join(failures)}. "
+        "rollout.max_bad_shards is the share a sharded run tolerates"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,7 +247,8 @@ def _train(
 ) -> dict[str, float]:
     from spiral_lib.evaluation import reasoning
 
-    return {**reasoning.metrics(episodes), **learner.step(episodes, baselines, step=step, lr_scale=lr_scale)}
+    played = {**reasoning.metrics(episodes), **duel_bank.metrics(episodes)}
+    return {**played, **learner.step(episodes, baselines, step=step, lr_scale=lr_scale)}
 
 
 def _save(
@@ -237,10 +257,11 @@ def _save(
     iteration: int,
     history: Sequence[tuple[int, Mapping[str, float]]],
     baselines: RoleBaselines,
+    problems: Mapping[str, Sequence[str]],
 ) -> None:
     learner.save(made.checkpoint, iteration=iteration)
     learner.save_optimizer(made.optimizer)
-    durable.write_text(made.training, training_json(history, average(m for _, m in history), baselines))
+    durable.write_text(made.training, training_json(history, average(m for _, m in history), baselines, problems))
 
 
 def average(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -254,7 +275,10 @@ def average(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def training_json(
-    history: Sequence[tuple[int, Mapping[str, float]]], metrics: Mapping[str, float], baselines: RoleBaselines
+    history: Sequence[tuple[int, Mapping[str, float]]],
+    metrics: Mapping[str, float],
+    baselines: RoleBaselines,
+    problems: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     rows = [{k: v for k, v in m.items() if math.isfinite(v)} for _, m in history]
     content = {
@@ -262,6 +286,7 @@ def training_json(
         "steps": [{"step": s, "metrics": m} for (s, _), m in zip(history, rows, strict=True)],
         "grad_norms": [m["learner/grad_norm"] for m in rows if "learner/grad_norm" in m],
         "baselines": json.loads(baselines.to_json())["values"],
+        **({"problems": problems} if problems else {}),
     }
     return json.dumps(content, sort_keys=True, allow_nan=False)
 

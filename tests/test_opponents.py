@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spiral_lib.config import OpponentConfig
-from spiral_lib.errors import LineageError
-from spiral_lib.opponents import OpponentPool, PoolEntry
+from spiral_lib.errors import ConfigError, LineageError
+from spiral_lib.opponents import OpponentPool, PoolEntry, with_ratings
 
 
 def entry(iteration: int) -> PoolEntry:
@@ -62,3 +62,18 @@ def test_pool_survives_plain_dictionaries() -> None:
 def test_a_damaged_pool_is_refused(content: dict[str, object]) -> None:
     with pytest.raises(LineageError, match="pool is damaged"):
         OpponentPool.from_dict(content)
+
+
+def test_ratings_go_to_their_snapshots_and_the_others_keep_theirs() -> None:
+    pool = OpponentPool(entries=tuple(PoolEntry(id=f"{i}" * 20, iteration=i, digest="") for i in (1, 2, 3)))
+    once = with_ratings(pool, {"1" * 20: 25.0, "2" * 16: 30})
+    assert [e.rating for e in once.entries] == [25.0, 30.0, None]
+    assert [e.rating for e in with_ratings(once, {"2" * 20: 31.5}).entries] == [25.0, 31.5, None]
+    assert with_ratings(pool, {}) == pool and OpponentPool.from_dict(once.to_dict()) == once
+
+
+@pytest.mark.parametrize("name", ["9", "", "ab"])
+def test_a_rating_that_means_no_single_snapshot_is_refused(name: str) -> None:
+    pool = OpponentPool(entries=tuple(PoolEntry(id=f"ab{i}", iteration=i, digest="") for i in (1, 2)))
+    with pytest.raises(ConfigError, match="rating"):
+        with_ratings(pool, {name: 1.0})

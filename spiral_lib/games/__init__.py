@@ -41,6 +41,11 @@ def make(name: str, *, seed: int, **params: Any) -> Game:
     return made
 
 
+def kind(name: str) -> Any:
+    """Return a game's class without making a match. Raises ConfigError for an unknown game."""
+    return _load(_adapted(name)[0])
+
+
 def spec(name: str) -> GameSpec:
     """Return what is constant about a game, for its default parameters (``make(...).spec`` holds for any)."""
     name, implied = _adapted(name)

@@ -19,6 +19,7 @@ LEVELS: Final = ("template", "free")
 
 _MAX_ACTION_CHARS: Final = 300
 _MAX_SLOT: Final = 999
+_CARRIED: Final = "carried"
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,8}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{16}")
 
@@ -196,7 +197,13 @@ def slot_text(slots: Mapping[str, int]) -> str:
 
 
 def read_bank(bank: str) -> frozenset[str]:
-    """Return the digests of a comma-separated text. Raises ConfigError for anything else."""
+    """Return the digests of a comma-separated text. Raises ConfigError for anything else.
+
+    ``carried`` stands for the problems of a run's earlier iterations, which a run puts in its place; elsewhere there
+    are none.
+    """
+    if bank == _CARRIED:
+        return frozenset()
     digests = frozenset(filter(None, (part.strip() for part in bank.split(","))))
     for digest in sorted(digests):
         if not _DIGEST.fullmatch(digest):
