@@ -104,7 +104,7 @@ class ColdStartConfig:
 class RolloutConfig:
     """Self-play matches of one learner step."""
 
-    engine: str = setting("hf", "token generator: hf, vllm, openai, scripted or package.module:NAME")
+    engine: str = setting("hf", "token generator: hf, vllm or package.module:NAME")
     matches: int = setting(128, "matches per learner step", low=1)
     shards: int = setting(1, "rollout shards; the matches do not depend on it", low=1)
     steps_per_iteration: int = setting(1, "rollout-update steps in one iteration; above 1 they run in one task", low=1)
@@ -121,6 +121,37 @@ class RolloutConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class EngineConfig:
+    """How engine vllm uses the machine; what is sampled depends on it in rounding only."""
+
+    tensor_parallel: int = setting(1, "GPUs that share one copy of the weights", low=1)
+    gpu_memory: float = setting(0.85, "share of a GPU's memory for weights and cache", low=0.05, high=0.98)
+    cpu_cache_gib: int = setting(1, "without a GPU: GiB of key-value cache", low=1)
+    prefix_caching: bool = setting(True, "compute what prompts share once; emptied at every change of weights")
+    eager: bool = setting(False, "run without compiled graphs, as is always done without a GPU")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndpointConfig:
+    """An OpenAI-compatible chat endpoint, for ``api:<model>`` policies; they never train."""
+
+    base_url: str = setting("", "for example http://127.0.0.1:8000/v1")
+    key_env: str = setting("OPENAI_API_KEY", "environment variable (or Flyte secret in it) with the key")
+    concurrency: int = setting(8, "requests in flight at most", low=1)
+    timeout_s: float = setting(120.0, "seconds one attempt may take, reply included", low=0.01)
+    retries: int = setting(4, "further attempts after a failure that may pass (429, 5xx, network, broken reply)", low=0)
+    backoff_s: float = setting(1.0, "first wait before a further attempt; it doubles, with jitter", low=0.0)
+    max_failures: int = setting(20, "failed requests in a row after which no more are sent", low=1)
+    max_tokens: int = setting(0, "tokens of prompts and replies that may be spent; 0 is no limit", low=0)
+    max_cost: float = setting(0.0, "money that may be spent, in the unit of the prices; 0 is no limit", low=0.0)
+    price_prompt: float = setting(0.0, "price of a million prompt tokens", low=0.0)
+    price_reply: float = setting(0.0, "price of a million reply tokens", low=0.0)
+    limit_name: str = setting("max_tokens", "limit's name", choices=("max_tokens", "max_completion_tokens"))
+    cassette: str = setting("", "JSON-lines file of replies: what it holds is never asked again")
+    replay_only: bool = setting(False, "answer from the cassette alone; a request it lacks stops the run")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class OpponentConfig:
     """Who sits opposite the learner, as shares of the matches, and what the pool keeps."""
 
@@ -128,6 +159,9 @@ class OpponentConfig:
     pool: float = setting(0.0, "share against a pool snapshot (self-play while the pool is empty)", low=0.0)
     random: float = setting(0.0, "share against uniformly random legal play", low=0.0)
     optimal: float = setting(0.0, "share against the game's solver or strong scripted player", low=0.0)
+    api: float = setting(0.0, "share against the model api_model behind the endpoint", low=0.0)
+    api_model: str = setting("", "model name at the endpoint")
+    candidates: int = setting(1, "replies a pool opponent samples for each move, to play the most frequent", low=1)
     capacity: int = setting(6, "snapshots kept", low=1)
     keep_recent: int = setting(3, "newest snapshots always kept; the rest spreads over the run's history", low=1)
     snapshot_every: int = setting(1, "iterations between snapshots", low=1)
@@ -192,7 +226,7 @@ class LearnerConfig:
     role_schedule: tuple[str, ...] = setting((), "role that trains in each learner step, in turn; all is every role")
     role_lr: dict[str, float] = setting(dict, "factors of the rate by role; mini-batches are then of one role each")
     recompute_logprobs: bool = setting(False, "compute old log-probs in the learner instead of taking the engine's")
-    tis_cap: float = setting(0.0, "truncated importance weight between engine and learner; 0 is off", low=0.0)
+    tis_cap: float = setting(-1.0, "cap of the weight learner / engine; 0: off, -1: 2 for vllm and off for hf", low=-1)
     gamma: float = setting(1.0, "discount over a player's own turns", low=0.0, high=1.0)
     mask_truncated: bool = setting(False, "give truncated turns no loss (they still count in the divisor)")
     optimizer_state: str = setting(
@@ -207,6 +241,7 @@ class EvaluationConfig:
 
     every: int = setting(1, "iterations between evaluations", low=1)
     matches: int = setting(100, "matches per game and opponent, played in seat-swapped pairs", low=2)
+    candidates: int = setting(1, "replies sampled for each move of these matches, to play the most frequent", low=1)
     opponents: tuple[str, ...] = field(
         default=("random", "optimal", "cold_start"),
         metadata={"doc": "policies to play against: PolicyRefs and cold_start"},
@@ -269,6 +304,8 @@ class RunConfig:
     games: tuple[Named, ...] = setting((Named(name="kuhn_poker"),), "games played, with shares and parameters")
     cold_start: ColdStartConfig = field(default_factory=ColdStartConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     opponents: OpponentConfig = field(default_factory=OpponentConfig)
     rewards: RewardConfig = field(default_factory=RewardConfig)
     rae: RaeConfig = field(default_factory=RaeConfig)
@@ -282,8 +319,10 @@ class RunConfig:
         if not any(g.weight > 0 for g in self.games):
             raise ConfigError("every weight in 'games' is 0; give at least one game a positive share")
         o = self.opponents
-        if o.self_play + o.pool + o.random + o.optimal <= 0:
+        if o.self_play + o.pool + o.random + o.optimal + o.api <= 0:
             raise ConfigError("all shares in 'opponents' are 0; set at least one, for example opponents.self_play=1")
+        if o.api > 0 and not (o.api_model and self.endpoint.base_url):
+            raise ConfigError(f"opponents.api={o.api:g} needs opponents.api_model and endpoint.base_url")
         if self.rollout.max_new_tokens >= self.model.context_tokens:
             raise ConfigError(
                 f"rollout.max_new_tokens={self.rollout.max_new_tokens} leaves no room for a prompt in "

@@ -175,8 +175,8 @@ class SlotDecoder:
             self._host_lengths[holes] = self._host_lengths[tail]
         self.num_rows = rows
 
-    def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
-        """Return the log-probabilities of each response's ids after its prompt, in nats at temperature 1."""
+    def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float) -> list[list[float]]:
+        """Return the log-probabilities of each response's ids after its prompt, in nats."""
         width = max(len(p) + len(r) for p, r in pairs) - 1
         tokens_BS = np.zeros((len(pairs), width), dtype=np.int64)
         for row, (prompt, response) in enumerate(pairs):
@@ -188,7 +188,7 @@ class SlotDecoder:
         scores = []
         for row, (prompt, response) in enumerate(pairs):
             hidden_SM = hidden_BSM[row, len(prompt) - 1 : len(prompt) + len(response) - 1]
-            logprobs_SV = self._logits(hidden_SM).float().log_softmax(-1)
+            logprobs_SV = (self._logits(hidden_SM).float() / temperature).log_softmax(-1)
             targets = torch.as_tensor(list(response), device=self.device)
             scores.append(logprobs_SV.gather(1, targets[:, None])[:, 0].tolist())
         return scores

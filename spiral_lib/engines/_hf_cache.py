@@ -78,8 +78,8 @@ class HfCacheDecoder:
             layer.keys = layer.keys[order_B, :, unused:]
             layer.values = layer.values[order_B, :, unused:]
 
-    def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[list[float]]:
-        """Return the log-probabilities of each response's ids after its prompt, in nats at temperature 1."""
+    def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], temperature: float) -> list[list[float]]:
+        """Return the log-probabilities of each response's ids after its prompt, in nats."""
         width = max(len(p) + len(r) for p, r in pairs)
         tokens_BS = torch.zeros(len(pairs), width, dtype=torch.long, device=self.device)
         mask_BS = torch.zeros_like(tokens_BS)
@@ -90,7 +90,7 @@ class HfCacheDecoder:
         scores = []
         for row, (prompt, response) in enumerate(pairs):
             begin, end = len(prompt), len(prompt) + len(response)
-            logprobs_SV = logits_BSV[row, begin - 1 : end - 1].float().log_softmax(-1)
+            logprobs_SV = (logits_BSV[row, begin - 1 : end - 1].float() / temperature).log_softmax(-1)
             scores.append(logprobs_SV.gather(1, tokens_BS[row, begin:end, None])[:, 0].tolist())
         return scores
 

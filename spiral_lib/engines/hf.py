@@ -36,7 +36,7 @@ class Decoder(Protocol):
     def admit(self, prompts: Sequence[tuple[int, ...]], header_lens: Sequence[int], room: int) -> torch.Tensor: ...
     def advance(self, tokens_B: torch.Tensor) -> torch.Tensor: ...
     def move(self, holes: Sequence[int], tail: Sequence[int], rows: int) -> None: ...
-    def score(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]: ...
+    def score(self, pairs: Sequence[tuple[Ids, Ids]], temperature: float) -> list[list[float]]: ...
 
 
 class HfEngine:
@@ -96,15 +96,16 @@ class HfEngine:
                 finished = self._rows.append(decoder.advance(self._rows.last_tokens()), 0)
             return self._release(decoder, finished)
 
-    def score(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
-        """Return teacher-forced log-probabilities (nats, temperature 1) of each response after its prompt, in order."""
+    def score(self, pairs: Sequence[tuple[Ids, Ids]], *, temperature: float = 1.0) -> list[list[float]]:
+        """Return teacher-forced log-probabilities (nats) of each response after its prompt, in order."""
         import torch
 
         decoder = self._open()
         scores: list[list[float]] = [[] for _ in pairs]
         with torch.inference_mode():
             for batch in _score_batches(pairs):
-                for index, logprobs in zip(batch, decoder.score([pairs[i] for i in batch]), strict=True):
+                found = decoder.score([pairs[i] for i in batch], temperature)
+                for index, logprobs in zip(batch, found, strict=True):
                     scores[index] = logprobs
         return scores
 
