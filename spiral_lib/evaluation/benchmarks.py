@@ -25,7 +25,7 @@ from spiral_lib.evaluation.replies import Progress
 from spiral_lib.prompts import Renderer
 from spiral_lib.types import Engine
 
-_PACKAGE = "spiral_lib.evaluation.benchmark_tasks"
+PACKAGE = "spiral_lib.evaluation.benchmark_tasks"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +91,7 @@ def task(name: str, settings: EvaluationConfig) -> dict[str, Any]:
 
     Raises ConfigError for an unknown benchmark or missing data, DataQualityError for data that are not the published.
     """
-    made: dict[str, Any] = plugins.load(_PACKAGE, name, "task")(settings)
+    made: dict[str, Any] = plugins.load(PACKAGE, name, "task")(settings)
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -142,9 +143,11 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
         raise DataQualityError(f"{path} is not one JSON object a line: {error}") from error
 
 
+@functools.cache
 def _hub(source: Source) -> tuple[list[dict[str, Any]], str]:
     """Return the hub's rows, or its local cache's without a network; in a child, so that nothing can hang."""
-    reachable = _is_reachable(os.environ.get("HF_ENDPOINT", HUB))
+    is_wanted = os.environ.get("HF_HUB_OFFLINE", "0").upper() not in ("1", "ON", "YES", "TRUE")
+    reachable = is_wanted and _is_reachable(os.environ.get("HF_ENDPOINT", HUB))
     environment = os.environ if reachable else {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     place = f"the hub's {source.repo}"
     with tempfile.TemporaryDirectory() as folder:
@@ -171,9 +174,9 @@ def _hub(source: Source) -> tuple[list[dict[str, Any]], str]:
         return _read_jsonl(out), place
 
 
+@functools.cache
 def _is_reachable(endpoint: str) -> bool:
-    if os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE"):
-        return False
+    """Return whether the hub answers; asked once, so a suite without a network waits for it only once."""
     try:
         done = subprocess.run([sys.executable, "-c", _PROBE, endpoint], capture_output=True, timeout=_PROBE_S)
     except subprocess.TimeoutExpired:
