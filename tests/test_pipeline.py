@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import micro_runs
@@ -221,11 +222,17 @@ def without_logprobs(episode: Episode) -> list[object]:
 def test_two_iterations_of_one_step_equal_one_iteration_of_two(micro_checkpoint: Path, tmp_path: Path) -> None:
     single = train(micro_checkpoint, tmp_path / "single", f"{ALONE} iterations=2")
     double = train(micro_checkpoint, tmp_path / "double", f"{ALONE} iterations=1 rollout.steps_per_iteration=2")
-    assert episodes(single) == episodes(double)
+    assert undigested(single) == undigested(double)
     assert weights_hash(single / "checkpoints" / "0002") == weights_hash(double / "checkpoints" / "0001")
     steps = [[json.loads(s) for s in (run / "steps.jsonl").read_text().splitlines()] for run in (single, double)]
     assert [s["step"] for s in steps[0]] == [1, 2]
     assert steps[0] == steps[1]
+
+
+def undigested(run: Path) -> list[Episode]:
+    """Return a run's episodes without what names the weights: between two steps they are no checkpoint yet."""
+    found = episodes(run)
+    return [replace(e, turns=tuple(replace(t, policy_digest="") for t in e.turns)) for e in found]
 
 
 def test_a_run_goes_on_from_another_run(micro_run: Path, micro_checkpoint: Path, tmp_path: Path) -> None:
@@ -265,7 +272,7 @@ def test_a_bad_shard_is_quarantined_and_stops_the_run_with_its_reasons(
     micro_run: Path, micro_checkpoint: Path, tmp_path: Path
 ) -> None:
     run = spoiled(micro_run, tmp_path)
-    with pytest.raises(DataQualityError, match=r"1 of 1 shards are bad.*episode") as error:
+    with pytest.raises(DataQualityError, match=r"1 of 1 shards are bad.*zero_sum.*000002-") as error:
         train(micro_checkpoint, run)
     assert str(run / "quarantine") in str(error.value)
     reasons = list((run / "quarantine").glob("*.json"))
