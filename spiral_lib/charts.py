@@ -1,16 +1,21 @@
-"""Line charts as inline SVG text: no scripts, no fonts, readable in light, dark and print."""
+"""Charts as inline SVG and HTML text: no scripts, no fonts, readable in light, dark and print.
+
+Series differ in colour and in dash, marks and cells also carry words or numbers, so nothing depends on colour alone.
+Colours are the style sheet's variables ``--c0`` to ``--c5`` (``report_style``).
+"""
 
 from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe-Ito: safe for colour-blind readers
 DASHES = ("", "6 3", "2 2", "8 3 2 3", "1 3", "10 4")
 WIDTH, HEIGHT = 460, 240
-LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 30
+LEFT, RIGHT, TOP, BOTTOM = 52, 14, 16, 30
+
+Place = Callable[[float, float], tuple[float, float]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,17 +27,34 @@ class Series:
     interval: tuple[tuple[float, float], ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """Something that happened at x: drawn as a line with its name over the whole height of a chart."""
+
+    x: float
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """One number of a heat map with its 95 % interval, where it has one."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
 def line_chart(
     title: str,
     series: Sequence[Series],
     *,
     note: str = "",
     references: Sequence[tuple[str, float]] = (),
+    marks: Sequence[Mark] = (),
     x_label: str = "iteration",
 ) -> str:
     """Return a figure: a line per series, intervals as bands, dotted reference lines; "" without any finite point."""
-    kept = [_finite(s) for s in series]
-    kept = [s for s in kept if s.points]
+    kept = [s for s in map(_finite, series) if s.points]
     if not kept:
         return ""
     x_low, x_high, y_low, y_high = _bounds(kept, references)
@@ -42,24 +64,48 @@ def line_chart(
     def place(x: float, y: float) -> tuple[float, float]:
         return LEFT + (x - x_low) * sx, HEIGHT - BOTTOM - (y - y_low) * sy
 
+    inside = [m for m in marks if x_low <= m.x <= x_high]
     parts = [_axes(x_low, x_high, y_low, y_high, place, x_label)]
-    for name, value in references:
-        (x0, y0), (x1, _) = place(x_low, value), place(x_high, value)
-        parts.append(f'<line class="ref" x1="{x0:.1f}" x2="{x1:.1f}" y1="{y0:.1f}" y2="{y0:.1f}"/>')
-        parts.append(
-            f'<text class="ref-name" x="{x1:.1f}" y="{y0 - 4:.1f}" text-anchor="end">{html.escape(name)}</text>'
-        )
-    for i, s in enumerate(kept):
-        parts.append(_draw(s, i, place))
-    label = html.escape(
-        f"{title}. " + "; ".join(f"{s.name}: {s.points[0][1]:.3g} to {s.points[-1][1]:.3g}" for s in kept)
-    )
+    parts += [_reference(name, value, x_low, x_high, place) for name, value in references]
+    parts += [_draw(s, i, place) for i, s in enumerate(kept)]
+    parts += [_mark(mark, place(mark.x, y_low)[0]) for mark in inside]
+    changes = "; ".join(f"{s.name}: {s.points[0][1]:.3g} to {s.points[-1][1]:.3g}" for s in kept)
+    happened = "".join(f"; {m.name} at {m.x:g}" for m in inside)
+    label = html.escape(f"{title}. {changes}{happened}")
     svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
     legend = "".join(_legend(s.name, i) for i, s in enumerate(kept)) if len(kept) > 1 else ""
-    caption = (
-        f"<figcaption><b>{html.escape(title)}</b>{f' <span>{html.escape(note)}</span>' if note else ''}</figcaption>"
-    )
+    shown = f" <span>{html.escape(note)}</span>" if note else ""
+    caption = f"<figcaption><b>{html.escape(title)}</b>{shown}</figcaption>"
     return f'<figure>{caption}{svg}<div class="legend">{legend}</div></figure>'
+
+
+def heat_map(rows: Sequence[str], columns: Sequence[str], cells: Mapping[tuple[str, str], Cell], corner: str) -> str:
+    """Return a table of values in [-1, 1]: blue above 0, vermilion below, every cell with its number; "" if empty."""
+    if not cells:
+        return ""
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
+    lines = [
+        f"<tr><th>{html.escape(row)}</th>{''.join(_cell(cells.get((row, column))) for column in columns)}</tr>"
+        for row in rows
+    ]
+    return f'<table class="heat"><tr><th>{html.escape(corner)}</th>{head}</tr>{"".join(lines)}</table>'
+
+
+def bar(share: float) -> str:
+    """Return a horizontal bar for a share in [0, 1], beside which its number should stand."""
+    width = 100 * min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
+    return f'<span class="bar"><span style="width:{width:.1f}%"></span></span>'
+
+
+def _cell(cell: Cell | None) -> str:
+    if cell is None or not math.isfinite(cell.value):
+        return '<td class="n soft">–</td>'
+    colour = "var(--win)" if cell.value > 0 else "var(--loss)"
+    strength = 55 * min(1.0, abs(cell.value))
+    shade = f"background:color-mix(in srgb,{colour} {strength:.0f}%,transparent)"
+    known = math.isfinite(cell.low) and math.isfinite(cell.high)
+    interval = f"<br><small>{cell.low:+.2f} to {cell.high:+.2f}</small>" if known else ""
+    return f'<td class="n" style="{shade}"><b>{cell.value:+.2f}</b>{interval}</td>'
 
 
 def _finite(s: Series) -> Series:
@@ -91,44 +137,59 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _axes(x_low: float, x_high: float, y_low: float, y_high: float, place: object, x_label: str) -> str:
-    assert callable(place)
+def _axes(x_low: float, x_high: float, y_low: float, y_high: float, place: Place, x_label: str) -> str:
     parts = []
     for value in ticks(y_low, y_high):
         x, y = place(x_low, value)
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<line class="rule" x1="{x:.1f}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.4g}</text>')
+    whole = x_high - x_low >= 2  # iterations and learner steps are counted
     for value in ticks(x_low, x_high, 6):
+        if whole and value != int(value):
+            continue
         x, _ = place(value, y_low)
         parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{value:.4g}</text>')
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 2}" text-anchor="end">{html.escape(x_label)}</text>')
     return "".join(parts)
 
 
-def _draw(s: Series, index: int, place: object) -> str:
-    assert callable(place)
-    colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
-    line = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in s.points)
+def _reference(name: str, value: float, x_low: float, x_high: float, place: Place) -> str:
+    (x0, y), (x1, _) = place(x_low, value), place(x_high, value)
+    line = f'<line class="ref" x1="{x0:.1f}" x2="{x1:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    return f'{line}<text class="ref-name" x="{x1:.1f}" y="{y - 4:.1f}" text-anchor="end">{html.escape(name)}</text>'
+
+
+def _mark(mark: Mark, x: float) -> str:
+    anchor, at = ("end", x - 4) if x > WIDTH * 0.6 else ("start", x + 4)
+    line = f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 10}" y2="{HEIGHT - BOTTOM}"/>'
+    name = html.escape(mark.name)
+    return f'{line}<text class="mark-name" x="{at:.1f}" y="{TOP - 2}" text-anchor="{anchor}">! {name}</text>'
+
+
+def _draw(s: Series, index: int, place: Place) -> str:
+    colour, dash = _colour(index), DASHES[index % len(DASHES)]
     parts = []
     if s.interval:
         upper = [place(x, high) for (x, _), (_, high) in zip(s.points, s.interval, strict=True)]
         lower = [place(x, low) for (x, _), (low, _) in zip(s.points, s.interval, strict=True)]
         area = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*upper, *reversed(lower)])
-        parts.append(f'<polygon points="{area}" fill="{colour}" opacity="0.15"/>')
-    parts.append(
-        f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>'
-    )
+        parts.append(f'<polygon points="{area}" style="fill:{colour}" opacity="0.16"/>')
+    line = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in s.points)
+    look = f'style="stroke:{colour}" stroke-width="2" stroke-dasharray="{dash}"'
+    parts.append(f'<polyline points="{line}" fill="none" {look}/>')
     if len(s.points) <= 30:
         for x, y in s.points:
             cx, cy = place(x, y)
-            parts.append(
-                f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="2.6" fill="{colour}"><title>{x:g}: {y:.4g}</title></circle>'
-            )
+            title = f"<title>{html.escape(s.name)} at {x:g}: {y:.4g}</title>"
+            parts.append(f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="2.6" style="fill:{colour}">{title}</circle>')
     return "".join(parts)
 
 
 def _legend(name: str, index: int) -> str:
-    colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
-    look = f'stroke="{colour}" stroke-width="2.5" stroke-dasharray="{dash}"'
-    stroke = f'<svg width="26" height="8"><line x1="0" x2="26" y1="4" y2="4" {look}/></svg>'
+    look = f'style="stroke:{_colour(index)}" stroke-width="2.5" stroke-dasharray="{DASHES[index % len(DASHES)]}"'
+    stroke = f'<svg width="26" height="8" aria-hidden="true"><line x1="0" x2="26" y1="4" y2="4" {look}/></svg>'
     return f"<span>{stroke} {html.escape(name)}</span>"
+
+
+def _colour(index: int) -> str:
+    return f"var(--c{index % len(DASHES)})"

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spiral_lib import durable, trajectories
-from spiral_lib.report import STYLE
-from spiral_lib.tournament import ALL_GAMES, Payoff, Rating, Standings
+from spiral_lib.charts import Cell, heat_map
+from spiral_lib.errors import LineageError
+from spiral_lib.report_style import framed, page
+from spiral_lib.tournament import ALL_GAMES, Cycle, Payoff, Rating, Standings
 from spiral_lib.types import Episode
-
-_WIN, _LOSS = "0,114,178", "213,94,0"  # Okabe-Ito blue and vermilion: told apart by colour-blind readers
 
 
 def write(standings: Standings, episodes: Sequence[Episode], out: Path) -> Path:
@@ -29,20 +29,32 @@ def write(standings: Standings, episodes: Sequence[Episode], out: Path) -> Path:
         out / "turns.parquet", episodes, run="tournament", iteration=0, step=0, shard=0, config_hash=""
     )
     durable.write_text(out / "standings.json", json.dumps(dataclasses.asdict(standings), indent=1))
-    page = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1"><title>Tournament</title>'
-        f"<style>body{{margin:0;background:var(--paper)}}</style></head><body>{body(standings)}</body></html>"
-    )
-    durable.write_text(out / "tournament.html", page)
+    durable.write_text(out / "tournament.html", page("Tournament", body(standings)))
     return out / "tournament.html"
+
+
+def read_standings(path: Path) -> Standings:
+    """Return the standings that ``write`` left as ``standings.json``. Raises LineageError where they are damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        ratings = tuple(Rating(**r) for r in content.pop("ratings"))
+        payoffs = tuple(Payoff(**p) for p in content.pop("payoffs"))
+        cycles = tuple(Cycle(game=c["game"], policies=tuple(c["policies"])) for c in content.pop("cycles"))
+        lists = {name: tuple(content.pop(name)) for name in ("policies", "games", "skipped")}
+        return Standings(ratings=ratings, payoffs=payoffs, cycles=cycles, **lists, **content)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LineageError(f"'{path}' is damaged ({error!r}); play the tournament again") from error
 
 
 def body(standings: Standings) -> str:
     """Return the page's content, style included: the same for the file and for a Flyte deck."""
+    return framed(f"<h1>Tournament</h1>{sections(standings)}")
+
+
+def sections(standings: Standings) -> str:
+    """Return what a tournament came to, for a page that has the style sheet."""
     groups = tuple(dict.fromkeys(r.game for r in standings.ratings))
     parts = [
-        f"<style>{STYLE}</style><h1>Tournament</h1>",
         f'<p class="soft">{len(standings.policies)} policies · {", ".join(map(html.escape, standings.games))} · '
         f"{standings.matches} matches in seat-swapped pairs · seed {standings.seed} · 95 % intervals</p>",
         *(f"<p>Not played: {html.escape(line)}.</p>" for line in standings.skipped),
@@ -50,7 +62,7 @@ def body(standings: Standings) -> str:
         *(_ratings(game, [r for r in standings.ratings if r.game == game]) for game in groups),
         *(_payoffs(game, standings) for game in standings.games),
     ]
-    return f'<div class="spiral">{"".join(parts)}</div>'
+    return "".join(parts)
 
 
 def _cycles(standings: Standings) -> str:
@@ -70,28 +82,16 @@ def _ratings(game: str, ratings: Sequence[Rating]) -> str:
     )
     title = "all games" if game == ALL_GAMES else html.escape(game)
     head = "<tr><th>policy</th><th>rating</th><th>mean return</th><th>won / drawn / lost</th><th>forfeited</th></tr>"
-    return f"<h2>Ratings, {title}</h2><table>{head}{rows}</table>"
+    return f"<h3>Ratings, {title}</h3><table>{head}{rows}</table>"
 
 
 def _payoffs(game: str, standings: Standings) -> str:
     """Return the matrix of one game: rows against columns, blue where the row wins."""
-    cells = {(p.row, p.column): p for p in standings.payoffs if p.game == game}
-    present = [p for p in standings.policies if any(p in pair for pair in cells)]
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in present)
-    rows = "".join(
-        f"<tr><th>{html.escape(row)}</th>{''.join(_cell(cells.get((row, column))) for column in present)}</tr>"
-        for row in present
-    )
-    note = '<p class="soft">Mean return of the row against the column, from -1 to 1, with its interval.</p>'
-    return f"<h2>Payoffs, {html.escape(game)}</h2>{note}<table><tr><th></th>{head}</tr>{rows}</table>"
-
-
-def _cell(payoff: Payoff | None) -> str:
-    if payoff is None:
-        return '<td class="n soft">-</td>'
-    colour = _WIN if payoff.mean > 0 else _LOSS
-    void = f" ({payoff.void} void)" if payoff.void else ""
-    return (
-        f'<td class="n" style="background:rgba({colour},{0.45 * abs(payoff.mean):.2f})"><b>{payoff.mean:+.2f}</b>'
-        f"<br>[{payoff.low:+.2f}, {payoff.high:+.2f}]{void}</td>"
-    )
+    played = [p for p in standings.payoffs if p.game == game]
+    present = [p for p in standings.policies if any(p in (x.row, x.column) for x in played)]
+    cells = {(p.row, p.column): Cell(value=p.mean, low=p.low, high=p.high) for p in played}
+    void = sum(p.void for p in played) // 2
+    note = "Mean return of the row against the column, from -1 to 1, with its interval."
+    lost = f" {void} units of two matches are void and left out." if void else ""
+    table = heat_map(present, present, cells, "row against column")
+    return f'<h3>Payoffs, {html.escape(game)}</h3><p class="soft">{note}{lost}</p>{table}'

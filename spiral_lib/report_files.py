@@ -1,0 +1,101 @@
+"""What pages about a run are made from: the run folder's small files, read once."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spiral_lib import config, lineage
+from spiral_lib.errors import LineageError
+from spiral_lib.ledger import Ledger
+from spiral_lib.lineage import StepRecord
+from spiral_lib.tournament import Standings
+from spiral_lib.tournament_page import read_standings
+
+Rows = tuple[tuple[int, Mapping[str, float]], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quarantined:
+    """A shard that the quality gate took out, and why."""
+
+    path: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFiles:
+    """A run as its folder tells it. ``iterations`` and ``steps`` are (number, metrics) in order."""
+
+    name: str
+    config: config.RunConfig
+    ledger: Ledger
+    iterations: Rows
+    steps: Rows
+    samples: tuple[Mapping[str, Any], ...]
+    records: tuple[StepRecord, ...] = ()
+    quarantined: tuple[Quarantined, ...] = ()
+    standings: Standings | None = None
+
+    @property
+    def alarms(self) -> tuple[tuple[int, str], ...]:
+        """Return (iteration, name) of every collapse alarm, in order."""
+        return tuple((d.iteration, name) for d in self.ledger.decisions for name in d.alarms)
+
+
+def read(run: Path) -> RunFiles:
+    """Return a run folder's small files. Raises LineageError naming the first one that is missing or damaged."""
+    for name in ("config.yaml", "ledger.json", "metrics.jsonl"):
+        if not (run / name).is_file():
+            raise LineageError(
+                f"'{run}' is not a run folder: {name} is missing; a run folder is what train writes (runs/<run>)"
+            )
+    samples, standings = run / "samples.json", run / "tournament" / "standings.json"
+    return RunFiles(
+        name=run.resolve().name,
+        config=config.from_text((run / "config.yaml").read_text()),
+        ledger=Ledger.from_json((run / "ledger.json").read_text()),
+        iterations=read_metrics(run / "metrics.jsonl", "iteration"),
+        steps=read_metrics(run / "steps.jsonl", "step"),
+        samples=tuple(json.loads(samples.read_text())) if samples.is_file() else (),
+        records=_records(run),
+        quarantined=_quarantined(run / "quarantine"),
+        standings=read_standings(standings) if standings.is_file() else None,
+    )
+
+
+def read_metrics(path: Path, key: str) -> Rows:
+    """Return the rows of a metrics file, null as nan; nothing where there is no file.
+
+    Raises LineageError naming the line that is damaged.
+    """
+    if not path.is_file():
+        return ()
+    rows = []
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            metrics = {k: math.nan if v is None else float(v) for k, v in row["metrics"].items()}
+            rows.append((int(row[key]), metrics))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LineageError(
+                f"line {number} of '{path}' is damaged ({error!r}); continuing the run writes it again"
+            ) from error
+    return tuple(rows)
+
+
+def _records(run: Path) -> tuple[StepRecord, ...]:
+    """Return the step records, none where one is damaged: a page is no audit, and must not stop a run."""
+    try:
+        return tuple(lineage.read_all(run))
+    except LineageError:
+        return ()
+
+
+def _quarantined(folder: Path) -> tuple[Quarantined, ...]:
+    notes = (json.loads(note.read_text()) for note in sorted(folder.glob("*.json")))
+    return tuple(Quarantined(path=str(n["path"]), reasons=tuple(map(str, n["reasons"]))) for n in notes)
