@@ -54,8 +54,13 @@ def evaluate(
             stack.callback(engine.close)
             return engine, Renderer(checkpoints.load_tokenizer(path), config.prompt)
 
+        def ask(model: str) -> Engine:
+            engine = engines.endpoint(model, config)
+            stack.callback(engine.close)
+            return engine
+
         engine, renderer = load(checkpoint)
-        subject = _Subject(engine=engine, renderer=renderer, config=config, on_progress=on_progress)
+        subject = _Subject(engine=engine, renderer=renderer, config=config, on_progress=on_progress, ask=ask)
         folders = {COLD_START: cold_start, **{f"pool:{i}": path for i, path in (pool or {}).items()}}
         metrics, returns, episodes = _play(subject, folders, load)
         metrics |= _reasoning(episodes) | _minimax(subject)
@@ -79,6 +84,7 @@ class _Subject:
     renderer: Renderer
     config: RunConfig
     on_progress: StageProgress | None
+    ask: Callable[[str], Engine]
 
     def stage(self, name: str) -> Callable[[int, int], None] | None:
         """Return the progress callback of one stage."""
@@ -95,6 +101,7 @@ class _Subject:
             renderer=renderer,
             temperature=rollout.temperature,
             max_new_tokens=rollout.max_new_tokens,
+            candidates=self.config.evaluation.candidates if ref.kind is RefKind.SELF else 1,
         )
 
 
@@ -142,10 +149,12 @@ def _opponent(
     ref = PolicyRef.parse(f"{RefKind.CHECKPOINT}:{COLD_START}" if name == COLD_START else name)
     if ref.kind in (RefKind.RANDOM, RefKind.OPTIMAL):
         return ref, subject.policy(ref, subject.engine, subject.renderer)
+    if ref.kind is RefKind.API:
+        return ref, subject.policy(ref, subject.ask(ref.locator), subject.renderer)
     if name not in folders and ref.kind is not RefKind.CHECKPOINT:
         raise ConfigError(
             f"evaluation.opponents has '{name}', which cannot be evaluated against here; "
-            f"known: random, optimal, checkpoint:<folder>, {', '.join(sorted(folders))}"
+            f"known: random, optimal, api:<model>, checkpoint:<folder>, {', '.join(sorted(folders))}"
         )
     engine, renderer = load(folders.get(name, Path(ref.locator)))
     return ref, subject.policy(ref, engine, renderer)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from spiral_lib import checkpoint_sources, presets
+from spiral_lib import checkpoint_sources, evaluation, presets
 from spiral_lib.config import EvaluationConfig, RunConfig
 from spiral_lib.errors import ConfigError
 from spiral_lib.evaluation import suite
@@ -45,6 +45,7 @@ def test_the_papers_rows_are_all_there_and_missing_data_are_no_zeros(checkpoint:
     assert all(row.n == 2 and row.low is not None and row.low <= row.value <= row.high for row in measured)  # type: ignore[operator]
     # Two lost matches prove nothing.
     assert {row.note for row in measured} == {"wins and losses: no significant difference"}
+    assert {"reasoning/pattern/games/expected_value", "eval/kuhn_poker/regret"} <= set(result.evaluation.metrics)
     shown = suite.text(result)
     assert "math500" in shown and "not measured" in shown and "kuhn_poker vs random" in shown
     assert str(tmp_path / "aime24.jsonl") in shown
@@ -61,8 +62,19 @@ def test_single_benchmarks_are_measured_without_playing_and_leave_their_replies(
     assert [(row.name, row.n) for row in result.benchmarks] == [("aime24", 3), ("bank", 24)]
     assert "a part of its items" in result.benchmarks[0].note
     assert result.benchmarks[0].extraction_failure_rate == 1.0
+    assert result.evaluation.metrics["reasoning/pattern/aime24/decomposition_n"] == 3.0
     assert pq.read_table(tmp_path / "replies" / "aime24.parquet").num_rows == 3
     assert pq.read_table(tmp_path / "replies" / "bank.parquet").num_rows == 24
+
+
+def test_missing_data_are_named_before_a_checkpoint_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"math500\.jsonl"):
+        evaluation.evaluate(
+            tmp_path / "none",
+            cold_start=tmp_path / "none",
+            config=config(data_dir=str(tmp_path), benchmarks=("bank", "math500")),
+            iteration=0,
+        )
 
 
 def test_unknown_names_and_no_names_are_refused(checkpoint: Path) -> None:
