@@ -181,14 +181,11 @@ def _payoffs(game: str, episodes: Sequence[Episode]) -> list[Payoff]:
     out = []
     for (first, second), units in _units(episodes).items():
         values = [value for value in units if value is not None]
-        for row, column, sign in ((first, second, 1.0), (second, first, -1.0)):
-            mean, low, high = interval([sign * value for value in values])
-            void = len(units) - len(values)
-            out.append(
-                Payoff(
-                    game=game, row=row, column=column, pairs=len(values), void=void, mean=mean, low=low, high=high
-                )
-            )
+        mean, low, high = interval(values)
+        counted: dict[str, Any] = {"game": game, "pairs": len(values), "void": len(units) - len(values)}
+        out.append(Payoff(row=first, column=second, mean=mean, low=low, high=high, **counted))
+        # The mirror image, not a sum of its own: the matrix is antisymmetric to the last bit.
+        out.append(Payoff(row=second, column=first, mean=-mean, low=-high, high=-low, **counted))
     return out
 
 
