@@ -168,13 +168,17 @@ class Registry:
 
     def attachment(self, version: Version, title: str) -> str | None:
         """Return the text attached as ``evaluation.json`` or the like, or None. Raises RegistryError if damaged."""
-        for path, entry in version.files.items():
+        for path in version.files:
             if path.startswith("attached/") and path.partition("-")[2] == title:
-                text = self._store.read(f"{_place(version.name, version.id)}/{path}")
-                if text is None or hashlib.sha256(text).hexdigest() != entry.sha256:
-                    raise RegistryError(f"'{path}' of {version.name}@{version.id[:12]} is missing or damaged")
-                return text.decode()
+                return self.text(version, path)
         return None
+
+    def text(self, version: Version, path: str) -> str:
+        """Return one of a version's text files. Raises RegistryError where it is missing or damaged."""
+        text = self._store.read(f"{_place(version.name, version.id)}/{path}")
+        if text is None or path not in version.files or hashlib.sha256(text).hexdigest() != version.files[path].sha256:
+            raise RegistryError(f"'{path}' of {version.name}@{version.id[:12]} is missing or damaged")
+        return text.decode()
 
     def verify(self, version: Version) -> list[str]:
         """Return what is wrong with a version's files, hashing every byte again; an empty list means nothing."""
