@@ -44,6 +44,7 @@ def tiny() -> RunConfig:
             minibatch=160,
             normalizer=24,
             kl_coef=0.1,
+            ema_decay=0.9,
             pack_tokens=4096,
         ),
         gates=GateConfig(patience=3),

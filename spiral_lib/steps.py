@@ -25,7 +25,7 @@ from spiral_lib.ledger import Ledger
 from spiral_lib.prompts import Renderer
 from spiral_lib.rae import RoleBaselines
 from spiral_lib.state import Learned, State
-from spiral_lib.types import Engine, Episode, MatchSpec, Policy, PolicyRef
+from spiral_lib.types import Engine, Episode, MatchSpec, Policy, PolicyRef, RefKind
 
 if TYPE_CHECKING:
     from spiral_lib.learner.update import Learner
@@ -107,7 +107,7 @@ def segment(config: RunConfig, state: State, *, run: Path) -> Learned:
                 played = list(trajectories.read_episodes(good))
                 problems = duel_bank.merged(problems, duel_bank.posed(config, played))
                 history.append((step, _train(learner, played, baselines, step=step, lr_scale=ledger.lr_scale)))
-                _renew(table.engine, learner)
+                _load_weights(table.engine, learner.state_dict())
                 _log_step(iteration, s, config, history[-1][1], time.monotonic() - start)
         _save(learner, made, iteration, history, baselines, problems)
 
@@ -118,6 +118,8 @@ def segment(config: RunConfig, state: State, *, run: Path) -> Learned:
 
 def _playing_inputs(config: RunConfig, state: State) -> dict[str, Path]:
     inputs = {"checkpoint": state.checkpoint, **{f"opponent-{i}": p for i, p in enumerate(state.opponents)}}
+    if config.learner.ema_decay > 0 and state.optimizer is not None:
+        inputs["optimizer"] = state.optimizer
     return {**inputs, "ledger": state.ledger} if duel_bank.is_carried(config) else inputs
 
 
@@ -197,11 +199,15 @@ class PolicyTable:
 def opened_policies(config: RunConfig, state: State) -> Iterator[PolicyTable]:
     """Open the learner's engine and one per pool opponent; close them all at the end."""
     from spiral_lib import engines
+    from spiral_lib.learner import averaging
 
     with contextlib.ExitStack() as stack:
         renderer = Renderer(checkpoints.load_tokenizer(state.checkpoint), config.prompt)
         engine = engines.make(config.rollout.engine, state.checkpoint, config)
         stack.callback(engine.close)
+        live = averaging.read_live(state.optimizer) if config.learner.ema_decay > 0 else None
+        if live is not None:
+            _load_weights(engine, live)
         limit = config.rollout.max_new_tokens
         common: dict[str, Any] = {"renderer": renderer, "temperature": config.rollout.temperature}
         table: dict[str, Policy] = {
@@ -213,11 +219,18 @@ def opened_policies(config: RunConfig, state: State) -> Iterator[PolicyTable]:
             other = engines.make(config.rollout.engine, path, config)
             stack.callback(other.close)
             budget = config.opponents.max_new_tokens or limit
-            table[str(ref)] = policies.make(ref, engine=other, max_new_tokens=budget, **common)
+            table[str(ref)] = policies.make(
+                ref, engine=other, max_new_tokens=budget, candidates=config.opponents.candidates, **common
+            )
             pool.append(ref.locator)
         for name in ("random", "optimal"):
             if getattr(config.opponents, name) > 0:
                 table[name] = policies.make(PolicyRef.parse(name))
+        if config.opponents.api > 0:
+            ref = PolicyRef(kind=RefKind.API, locator=config.opponents.api_model)
+            asked = engines.endpoint(ref.locator, config)
+            stack.callback(asked.close)
+            table[str(ref)] = policies.make(ref, engine=asked, max_new_tokens=limit, **common)
         yield PolicyTable(by_ref=table, engine=engine, pool=tuple(pool))
 
 
@@ -336,19 +349,20 @@ def shard_path(run: Path, iteration: int, shard: int) -> Path:
     return run / "trajectories" / f"iteration={iteration:04d}" / f"shard-{shard:02d}.parquet"
 
 
-def _renew(engine: Engine, learner: Learner) -> None:
-    """Give the engine the learner's weights. Raises EngineError where it cannot take new weights in place."""
+def _load_weights(engine: Engine, weights: Mapping[str, Any]) -> None:
+    """Give the engine other weights of its model. Raises EngineError where it cannot take them in place."""
     load = getattr(engine, "load_weights", None)
     if load is None:
         raise EngineError(
-            f"engine '{engine.name}' cannot take new weights in place; use rollout.steps_per_iteration=1, or engine hf"
+            f"engine '{engine.name}' cannot take new weights in place; use rollout.steps_per_iteration=1 and "
+            "learner.ema_decay=0, or engine hf"
         )
     digest = hashlib.sha256()
-    weights = {name: tensor.cpu().clone() for name, tensor in learner.state_dict().items()}
-    for name, tensor in sorted(weights.items()):
+    own = {name: tensor.cpu().clone() for name, tensor in weights.items()}
+    for name, tensor in sorted(own.items()):
         digest.update(name.encode())
         digest.update(tensor.contiguous().view(-1).numpy().tobytes())
-    load(weights, digest.hexdigest())
+    load(own, digest.hexdigest())
 
 
 def _log_step(iteration: int, s: int, config: RunConfig, metrics: Mapping[str, float], seconds: float) -> None:
