@@ -25,6 +25,8 @@ _STRIDE: Final = 7  # one bit a cell, six cells and a guard bit for each column
 _COLUMN: Final = 0b111111
 _BOARD: Final = sum(_COLUMN << (column * _STRIDE) for column in range(7))
 _CENTRE_FIRST: Final = (3, 2, 4, 1, 5, 0, 6)
+_DIRECTIONS: Final = {"[up]": (-1, 0), "[down]": (1, 0), "[left]": (0, -1), "[right]": (0, 1)}
+_SNAKE_KEY: Final = re.compile(r"size=(\d+) (\S*) (\S*) (\S*) dead=")
 _PIG_HORIZON: Final = 100  # with more actions left the limit hardly matters
 
 
@@ -198,6 +200,57 @@ def _completing(pieces: int) -> int:
     return found
 
 
+def snake(view: View) -> dict[str, float]:
+    """Uniform over the steps that survive surest: room to move, no head to meet, then the nearest apple. Strong."""
+    found = _SNAKE_KEY.search(view.info_state)
+    assert found is not None
+    size = int(found[1])
+    bodies = [_cells(found[2]), _cells(found[3])]
+    own, other = bodies[view.player], bodies[1 - view.player]
+    # A tail moves on, except that of a snake that eats; that case is rare enough to leave out.
+    taken = {*own[:-1], *other[:-1]}
+    apples = _cells(found[4])
+    scores = {a: _step_score(_moved(own[0], a), other[0], taken, apples, size, len(own)) for a in _DIRECTIONS}
+    best = max(scores.values())
+    return _uniform(view, [action for action, score in scores.items() if score == best])
+
+
+def _cells(text: str) -> list[tuple[int, int]]:
+    return [(int(cell[0]), int(cell[1])) for cell in text.split(",") if cell]
+
+
+def _moved(cell: tuple[int, int], action: str) -> tuple[int, int]:
+    row, column = _DIRECTIONS[action]
+    return cell[0] + row, cell[1] + column
+
+
+def _step_score(
+    head: tuple[int, int],
+    rival: tuple[int, int],
+    taken: set[tuple[int, int]],
+    apples: list[tuple[int, int]],
+    size: int,
+    length: int,
+) -> tuple[int, int, int, int]:
+    """Return (alive, room for the body, no meeting of heads, minus the way to an apple), to be compared in order."""
+    if not _is_free(head, taken, size) or head == rival:
+        return (0, 0, 0, 0)
+    reached, waiting = {head}, [head]
+    while waiting and len(reached) <= 2 * length:
+        cell = waiting.pop()
+        for near in (_moved(cell, action) for action in _DIRECTIONS):
+            if near not in reached and _is_free(near, taken, size):
+                reached.add(near)
+                waiting.append(near)
+    apart = abs(head[0] - rival[0]) + abs(head[1] - rival[1])
+    way = min((abs(head[0] - r) + abs(head[1] - c) for r, c in apples), default=0)
+    return (1, min(len(reached), 2 * length), int(apart > 1), -way)
+
+
+def _is_free(cell: tuple[int, int], taken: set[tuple[int, int]], size: int) -> bool:
+    return 0 <= cell[0] < size and 0 <= cell[1] < size and cell not in taken
+
+
 def _uniform(view: View, chosen: list[str]) -> dict[str, float]:
     """Spread over the chosen actions, or over all legal ones where none is chosen."""
     legal = view.legal_actions or ()
@@ -206,4 +259,6 @@ def _uniform(view: View, chosen: list[str]) -> dict[str, float]:
 
 
 EXACT: Final[dict[str, Callable[[View], dict[str, float]]]] = {"nim": nim, "pig_dice": pig_dice}
-STRONG: Final[dict[str, Callable[[View], dict[str, float]]]] = {"connect_four": connect_four, "liars_dice": liars_dice}
+STRONG: Final[dict[str, Callable[[View], dict[str, float]]]] = {
+    "connect_four": connect_four, "liars_dice": liars_dice, "snake": snake,
+}  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from spiral_lib import games
 from spiral_lib.errors import ConfigError
 from spiral_lib.games import snake
+from spiral_lib.policies import optimal
 
 Cell = tuple[int, int]
 TURNED = {"[up]": "[down]", "[down]": "[up]", "[left]": "[right]", "[right]": "[left]"}
@@ -157,3 +158,25 @@ def test_a_crowded_board_has_no_room_for_a_new_apple() -> None:
 def test_impossible_parameters_are_refused(params: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="snake"):
         games.make("snake", seed=0, **params)
+
+
+def test_the_scripted_player_beats_random_play_from_both_seats_and_does_not_die_while_it_has_a_way() -> None:
+    totals = [0.0, 0.0]
+    for seed in range(60):
+        game, rng, seat = games.make("snake", seed=seed), random.Random(seed), seed % 2
+        while (player := game.current_player) is not None:
+            view = game.view(player)
+            chances = optimal.strategy(view)
+            assert set(chances) == set(view.legal_actions or ()) and abs(sum(chances.values()) - 1.0) < 1e-9
+            best = [action for action, chance in chances.items() if chance > 0.0]
+            game.apply(rng.choice(best if player == seat else view.legal_actions or ()))
+        totals[seat] += game.returns()[seat]
+    assert min(totals) > 0.8 * 30
+    assert "snake" in optimal.STRATEGIES and "snake" not in optimal.SOLVED
+
+
+def test_the_scripted_player_eats_and_avoids_walls_bodies_and_dead_ends() -> None:
+    game = position([(0, 0)], [(4, 4)], apples=((0, 1), (4, 0)))
+    assert optimal.strategy(game.view(0))["[right]"] == 1.0
+    trap = position([(0, 1), (1, 1), (2, 1), (2, 0), (3, 0)], [(4, 4)], apples=((1, 0),))
+    assert optimal.strategy(trap.view(0))["[right]"] == 1.0
