@@ -57,7 +57,7 @@ def test_the_smallest_effect_is_the_inverse_of_the_size() -> None:
 
 def test_thirty_problems_cannot_show_what_is_often_claimed_of_them() -> None:
     found = {d.benchmark: d.effect for d in power.detectable(0.1)}
-    assert found["aime24"] is not None and found["aime24"] > 0.25  # eight of thirty problems
+    assert found["aime24"] is not None and found["aime24"] > 0.3  # nine of thirty problems
     assert found["mmlu_pro"] is not None and found["mmlu_pro"] < 0.02
 
 

@@ -17,12 +17,11 @@ from typing import Any
 
 from spiral_lib import answers
 from spiral_lib.config import EvaluationConfig
-from spiral_lib.errors import ConfigError, DataQualityError
+from spiral_lib.errors import ConfigError, DataQualityError, EngineError
 
 HUB = "https://huggingface.co"
 _PROBE_S = 8.0
-_OFFLINE_S = 60.0
-_DOWNLOAD_S = 900.0
+_FETCH_S = 900.0
 log = logging.getLogger(__name__)
 
 # The child's own time-out covers a slow answer, the parent's a name look-up that never ends.
@@ -143,35 +142,51 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
         raise DataQualityError(f"{path} is not one JSON object a line: {error}") from error
 
 
-@functools.cache
 def _hub(source: Source) -> tuple[list[dict[str, Any]], str]:
-    """Return the hub's rows, or its local cache's without a network; in a child, so that nothing can hang."""
+    """Return the hub's rows, or its local cache's without a network."""
+    try:
+        return _fetch(source.repo, source.subset, source.split), f"the hub's {source.repo}"
+    except EngineError as error:
+        raise ConfigError(
+            f"benchmark '{source.name}' needs {source.repo}: {error}. "
+            f"Without a network put {source.file} into a folder and set evaluation.data_dir"
+        ) from error
+
+
+@functools.cache
+def _fetch(repo: str, subset: str, split: str) -> list[dict[str, Any]]:
+    """Return a split's rows, read in a child so that nothing can hang; asked once. Raises EngineError."""
     is_wanted = os.environ.get("HF_HUB_OFFLINE", "0").upper() not in ("1", "ON", "YES", "TRUE")
     reachable = is_wanted and _is_reachable(os.environ.get("HF_ENDPOINT", HUB))
+    if not reachable and not _is_cached(repo):
+        raise EngineError("the hub is not reachable and it is not in the local cache")
     environment = os.environ if reachable else {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    place = f"the hub's {source.repo}"
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "rows.jsonl"
-        arguments = [source.repo, source.subset, source.split, str(out)]
         try:
             done = subprocess.run(
-                [sys.executable, "-c", _FETCH, *arguments],
+                [sys.executable, "-c", _FETCH, repo, subset, split, str(out)],
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=_DOWNLOAD_S if reachable else _OFFLINE_S,
+                timeout=_FETCH_S,
             )
-            reason = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no message"])[-1]
-        except subprocess.TimeoutExpired:
-            reason = "it took too long"
-        if reason:
-            raise ConfigError(
-                f"benchmark '{source.name}' needs {source.repo}, and the hub is "
-                f"{'reachable' if reachable else 'not reachable and it is not in the local cache'} ({reason[:200]}). "
-                f"Without a network put {source.file} into a folder and set evaluation.data_dir"
-            )
-        log.info("benchmark %s: %s", source.name, "downloaded" if reachable else "from the local cache")
-        return _read_jsonl(out), place
+        except subprocess.TimeoutExpired as error:
+            raise EngineError(f"it took more than {_FETCH_S:.0f} s") from error
+        if done.returncode != 0:
+            reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise EngineError(f"{'the hub' if reachable else 'the local cache'} says: {reason[:200]}")
+        log.info("%s: from %s", repo, "the hub" if reachable else "the local cache")
+        return _read_jsonl(out)
+
+
+def _is_cached(repo: str) -> bool:
+    """Return whether the hub's client may have a copy (or the repository is a folder): quicker than to import it."""
+    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    home = Path(os.environ.get("HF_HOME", f"{cache}/huggingface"))
+    files = Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / f"datasets--{repo.replace('/', '--')}"
+    tables = Path(os.environ.get("HF_DATASETS_CACHE", home / "datasets")) / repo.replace("/", "___").lower()
+    return any(place.is_dir() for place in (Path(repo), files, tables))
 
 
 @functools.cache
