@@ -50,8 +50,8 @@ def duel(*actions: str, legal_end: bool = True, seed: int = 0, end: EndReason = 
         turns.append(
             Turn(
                 index=i, player=player, role=roles[player], seed=0, policy="random", policy_digest="",
-                engine="scripted", temperature=1.0, trainable=False, info_state="", observation="", text=action, action=action,
-                legal=legal, invalid_reason=None if legal else "bad_format", finish_reason="stop",
+                engine="scripted", temperature=1.0, trainable=False, info_state="", observation="", text=action,
+                action=action, legal=legal, invalid_reason=None if legal else "bad_format", finish_reason="stop",
             )
         )  # fmt: skip
     return Episode(

@@ -16,6 +16,8 @@ FULL_STAKE: Final = 10
 KNOWN_STAKE: Final = 5
 """Tenths at stake when the problem is in the bank of known ones."""
 LEVELS: Final = ("template", "free")
+NUM_SAMPLE_SETS: Final = 64
+"""Different sets of sample problems for scripted play on each topic card."""
 
 _MAX_ACTION_CHARS: Final = 300
 _MAX_SLOT: Final = 999

@@ -10,6 +10,7 @@ import hashlib
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from spiral_lib import games
@@ -61,6 +62,11 @@ SPEC: Final = GameSpec(
 )
 
 
+@lru_cache(maxsize=len(base.LEVELS))
+def _spec(level: str) -> GameSpec:
+    return replace(SPEC, rules=_RULES.format(program=_PROGRAM[level]), action_format=_FORMAT[level])
+
+
 class GAME(ClaimDuel):
     """One match. ``level`` is ``template`` or ``free``; ``bank`` holds known programs' digests, separated by commas."""
 
@@ -71,8 +77,7 @@ class GAME(ClaimDuel):
 
     def __init__(self, *, seed: int, level: str = "template", bank: str = "") -> None:
         self._level = games.choice("level", level, known=base.LEVELS)
-        spec = replace(SPEC, rules=_RULES.format(program=_PROGRAM[level]), action_format=_FORMAT[level])
-        super().__init__(spec, seed=seed, signals=_SIGNALS)
+        super().__init__(_spec(level), seed=seed, signals=_SIGNALS)
         self._bank = base.read_bank(bank)
         rng = self._rng("specification")
         self._card = rng.choice(PROGRAM_CARDS)

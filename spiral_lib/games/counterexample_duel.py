@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
-from spiral_lib import games
+from spiral_lib import games, seeds
 from spiral_lib.errors import IllegalAction
 from spiral_lib.games import _duel_base as base
 from spiral_lib.games import _duel_tree as tree
 from spiral_lib.games import duel_dsl
-from spiral_lib.games._duel_cards import CLAIM_CARDS
+from spiral_lib.games._duel_cards import CLAIM_CARDS, Card
 from spiral_lib.games._duel_claim import MAX_COUNTERS, MAX_FALSE_SHARE, ClaimDuel
 from spiral_lib.types import GameSpec
 
@@ -60,13 +61,17 @@ SPEC: Final = GameSpec(
 )
 
 
+@lru_cache(maxsize=len(base.LEVELS))
+def _spec(level: str) -> GameSpec:
+    return replace(SPEC, rules=_RULES.format(claim=_CLAIM[level]), action_format=_FORMAT[level])
+
+
 class GAME(ClaimDuel):
     """One match. ``level`` is ``template`` or ``free``; ``bank`` holds known claims' digests, separated by commas."""
 
     def __init__(self, *, seed: int, level: str = "template", bank: str = "") -> None:
         self._level = games.choice("level", level, known=base.LEVELS)
-        spec = replace(SPEC, rules=_RULES.format(claim=_CLAIM[level]), action_format=_FORMAT[level])
-        super().__init__(spec, seed=seed, signals=_SIGNALS)
+        super().__init__(_spec(level), seed=seed, signals=_SIGNALS)
         self._bank = base.read_bank(bank)
         self._card = CLAIM_CARDS[self._rng("card").randrange(len(CLAIM_CARDS))]
         self._committed = ""
@@ -122,16 +127,26 @@ class GAME(ClaimDuel):
         rng = self._rng("samples")
         if self._claim is not None:
             return self._sample_checks(rng)
-        found = []
-        for kind in ("right", "right", "right", "right", "wrong"):
-            slots = self._card.draw(rng, rng.randint(-9, 9))
-            claim = self._card.template.format(**slots)
-            is_true = bool(duel_dsl.parse(claim, UNIVERSE).values.all()) != (kind == "wrong")
-            shown = base.slot_text(slots) if self._level == "template" else claim
-            found.append(f"[Claim: {shown} | {str(is_true).lower()}]")
-        return tuple(dict.fromkeys(found))
+        return _sample_claims(self._card, self._level, rng.randrange(base.NUM_SAMPLE_SETS))
 
 
+@lru_cache(maxsize=4096)
+def _sample_claims(card: Card, level: str, number: int) -> tuple[str, ...]:
+    """Return claims on a card's topic: four as the topic means them, one wrong commitment.
+
+    Making one tries all points, so there is a fixed stock of such sets and matches draw from it.
+    """
+    rng, found = seeds.generator(SPEC.name, card.topic, "samples", number), []
+    for kind in ("right", "right", "right", "right", "wrong"):
+        slots = card.draw(rng, rng.randint(-9, 9))
+        claim = card.template.format(**slots)
+        is_true = bool(duel_dsl.parse(claim, UNIVERSE).values.all()) != (kind == "wrong")
+        shown = base.slot_text(slots) if level == "template" else claim
+        found.append(f"[Claim: {shown} | {str(is_true).lower()}]")
+    return tuple(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=4096)
 def is_tight(claim: duel_dsl.Expression) -> bool:
     """Return whether some constant of a true claim, changed by 1, makes it fail somewhere."""
     return any(not _values(changed, claim).all() for changed in tree.neighbours(claim.root))

@@ -24,11 +24,18 @@ MAX_DEPTH: Final = 10
 MAX_INT: Final = 999
 MAX_POINTS: Final = 250_000
 
+_CACHED: Final = 4096
+_CACHED_POINTS: Final = 1024  # larger grids are not kept: an expression holds its value at every point
+
 _ALLOWED: Final = re.compile(r"[0-9a-z()+\-*/%<>=! ]*")
 _TOKEN: Final = re.compile(r" *(?:([0-9]+)|([a-z][a-z0-9]*)|(\*\*|//|==|!=|<=|>=|[-+*%<>()]))")
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,7}")
 _WORDS: Final = ("and", "or", "not")
 _INFIX: Final = frozenset((*COMPARISONS, "and", "or", "+", "-", "*", "//", "%", "**"))
+
+
+Universe = tuple[tuple[str, int, int], ...]
+"""Variables with their inclusive ranges."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -39,7 +46,7 @@ class Expression:
     """
 
     root: Node
-    variables: tuple[tuple[str, int, int], ...]
+    variables: Universe
     values: Array
 
     @property
@@ -50,22 +57,20 @@ class Expression:
     @property
     def digest(self) -> str:
         """16 hexadecimal digits, equal for expressions that differ only in the order of commutative parts."""
-        return tree.digest(self.root)
+        return _digest(self)
 
     @property
     def used(self) -> frozenset[str]:
         """The variables that occur."""
-        return frozenset(n.name for n in self.root.walk() if n.op == "var")
+        return _used(self)
 
     @property
     def operators(self) -> frozenset[str]:
         """The operator signs that occur (a unary minus is ``neg``)."""
-        nodes = list(self.root.walk())
-        plain = {n.op for n in nodes if n.op in PRECEDENCE and n.op != "compare"}
-        return frozenset(plain.union(*(n.signs for n in nodes)))
+        return _operators(self)
 
     def __str__(self) -> str:
-        return tree.text(self.root)
+        return _printed(self)
 
     def index(self, point: tuple[int, ...]) -> int | None:
         """Return the position of a point in ``values``, or None outside the grid."""
@@ -96,7 +101,18 @@ def parse(expr: str, variables: dict[str, tuple[int, int]], *, max_chars: int = 
     grid = _grid(universe)
     if len(expr) > max_chars:
         raise IllegalAction(f"at most {max_chars} characters are allowed", reason="too_long")
-    root = _Parser(_tokens(expr, frozenset(variables))).whole()
+    if _num_points(universe) <= _CACHED_POINTS:
+        return _parse_cached(expr, universe, max_chars)
+    return _parse(expr, universe, grid, max_chars)
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _parse_cached(expr: str, universe: Universe, max_chars: int) -> Expression:
+    return _parse(expr, universe, _grid(universe), max_chars)
+
+
+def _parse(expr: str, universe: Universe, grid: dict[str, Array], max_chars: int) -> Expression:
+    root = _Parser(_tokens(expr, frozenset(grid))).whole()
     if sum(1 for _ in root.walk()) > MAX_NODES:
         raise IllegalAction(f"at most {MAX_NODES} numbers, variables and operators", reason="too_many_nodes")
     if root.depth > MAX_DEPTH:
@@ -107,12 +123,35 @@ def parse(expr: str, variables: dict[str, tuple[int, int]], *, max_chars: int = 
     return Expression(root=root, variables=universe, values=values)
 
 
+# By identity: the same text gives the same expression while it is cached.
+@functools.lru_cache(maxsize=_CACHED)
+def _printed(expression: Expression) -> str:
+    return tree.text(expression.root)
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _digest(expression: Expression) -> str:
+    return tree.digest(expression.root)
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _operators(expression: Expression) -> frozenset[str]:
+    nodes = list(expression.root.walk())
+    plain = {n.op for n in nodes if n.op in PRECEDENCE and n.op != "compare"}
+    return frozenset(plain.union(*(n.signs for n in nodes)))
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _used(expression: Expression) -> frozenset[str]:
+    return frozenset(n.name for n in expression.root.walk() if n.op == "var")
+
+
 def evaluate_with(root: Node, like: Expression) -> Array:
     """Return the values of another tree over the same grid. Raises IllegalAction as ``parse`` does."""
     return np.broadcast_to(tree.evaluate(root, _grid(like.variables)), like.values.shape)
 
 
-def _num_points(universe: tuple[tuple[str, int, int], ...]) -> int:
+def _num_points(universe: Universe) -> int:
     product = 1
     for _, low, high in universe:
         product *= high - low + 1
@@ -120,7 +159,7 @@ def _num_points(universe: tuple[tuple[str, int, int], ...]) -> int:
 
 
 @functools.lru_cache(maxsize=32)
-def _grid(universe: tuple[tuple[str, int, int], ...]) -> dict[str, Array]:
+def _grid(universe: Universe) -> dict[str, Array]:
     for name, low, high in universe:
         if not _NAME.fullmatch(name) or name in _WORDS:
             raise ConfigError(f"'{name}' cannot name a variable; use a small letter such as x")

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
-from spiral_lib import games
+from spiral_lib import games, seeds
 from spiral_lib.errors import IllegalAction
 from spiral_lib.games import _duel_base as base
 from spiral_lib.games import _duel_tree as tree
 from spiral_lib.games import duel_dsl
-from spiral_lib.games._duel_cards import EQUATION_CARDS
+from spiral_lib.games._duel_cards import EQUATION_CARDS, Card
 from spiral_lib.types import GameSpec
 
 UNIVERSE: Final = {"x": (-200, 200)}
@@ -64,13 +65,17 @@ SPEC: Final = GameSpec(
 )
 
 
+@lru_cache(maxsize=len(base.LEVELS))
+def _spec(level: str) -> GameSpec:
+    return replace(SPEC, rules=_RULES.format(pose=_POSE[level]), action_format=_FORMAT[level])
+
+
 class GAME(base.Duel):
     """One match. ``level`` is ``template`` or ``free``; ``bank`` holds known problems' digests, separated by commas."""
 
     def __init__(self, *, seed: int, level: str = "template", bank: str = "") -> None:
         self._level = games.choice("level", level, known=base.LEVELS)
-        spec = replace(SPEC, rules=_RULES.format(pose=_POSE[level]), action_format=_FORMAT[level])
-        super().__init__(spec, seed=seed, signals=_SIGNALS)
+        super().__init__(_spec(level), seed=seed, signals=_SIGNALS)
         self._bank = base.read_bank(bank)
         self._card = EQUATION_CARDS[self._rng("card").randrange(len(EQUATION_CARDS))]
         self._problem: duel_dsl.Expression | None = None
@@ -107,7 +112,7 @@ class GAME(base.Duel):
         self._signals["problem_length"] = float(len(str(problem)))
         self._signals["duplicate"] = float(self._stake == base.KNOWN_STAKE)
         self._signals["bad_commitment"] = float(committed not in solutions)
-        if solutions != [committed]:
+        if solutions != (committed,):
             self._end(-base.FULL_STAKE, "The problem was not sound: the proposer loses.")
             return
         self._signals["sound_problem"] = 1.0
@@ -177,7 +182,8 @@ class GAME(base.Duel):
 
     def _samples(self) -> tuple[str, ...]:
         if self._problem is None:
-            return self._sample_poses()
+            rng = self._rng("samples")
+            return _sample_poses(self._card, self._level, rng.randrange(base.NUM_SAMPLE_SETS))
         n = self._committed or 0
         rng = self._rng("samples")
         if self._asked:
@@ -187,24 +193,31 @@ class GAME(base.Duel):
         answers = (f"[Answer: {x}]" for x in dict.fromkeys((n, n + 1, -n - 1, rng.randint(-200, 200))))
         return (*answers, "[Ask]") if self._asks < MAX_ASKS else tuple(answers)
 
-    def _sample_poses(self) -> tuple[str, ...]:
-        """Return poses on the card's topic: four as the topic means them, one wrong commitment, one odd problem."""
-        rng, poses = self._rng("samples"), []
-        for kind in ("right", "right", "right", "right", "wrong", "odd"):
-            slots = self._card.draw(rng, rng.randint(-25, 25))
-            if kind == "odd":
-                slots["b"] += 1
-            condition = self._card.template.format(**slots)
-            solutions = _solutions(duel_dsl.parse(condition, UNIVERSE))
-            claimed = (solutions[0] if solutions else 0) + (kind == "wrong")
-            poses.append(f"[Pose: {base.slot_text(slots) if self._level == 'template' else condition} | {claimed}]")
-        return tuple(poses)
+
+@lru_cache(maxsize=4096)
+def _sample_poses(card: Card, level: str, number: int) -> tuple[str, ...]:
+    """Return poses on a card's topic: four as the topic means them, one wrong commitment, one odd problem.
+
+    Making one tries all numbers, so there is a fixed stock of such sets and matches draw from it.
+    """
+    rng, poses = seeds.generator(SPEC.name, card.topic, "samples", number), []
+    for kind in ("right", "right", "right", "right", "wrong", "odd"):
+        slots = card.draw(rng, rng.randint(-25, 25))
+        if kind == "odd":
+            slots["b"] += 1
+        condition = card.template.format(**slots)
+        solutions = _solutions(duel_dsl.parse(condition, UNIVERSE))
+        claimed = (solutions[0] if solutions else 0) + (kind == "wrong")
+        poses.append(f"[Pose: {base.slot_text(slots) if level == 'template' else condition} | {claimed}]")
+    return tuple(poses)
 
 
-def _solutions(condition: duel_dsl.Expression) -> list[int]:
-    return [condition.point(int(place))[0] for place in condition.values.nonzero()[0]]
+@lru_cache(maxsize=4096)
+def _solutions(condition: duel_dsl.Expression) -> tuple[int, ...]:
+    return tuple(condition.point(int(place))[0] for place in condition.values.nonzero()[0])
 
 
+@lru_cache(maxsize=4096)
 def _condition(text: str, max_chars: int) -> duel_dsl.Expression:
     """Return a condition that does not just write down a value."""
     condition = duel_dsl.parse(text, UNIVERSE, max_chars=max_chars)
