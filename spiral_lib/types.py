@@ -113,7 +113,10 @@ class Extraction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """One generation request. The first ``header_len`` prompt tokens are the same for many requests (game and role)."""
+    """One generation request. The first ``header_len`` prompt tokens are the same for many requests (game and role).
+
+    An endpoint takes ``text``, the user's message, in place of ids.
+    """
 
     id: int
     prompt_ids: tuple[int, ...]
@@ -121,6 +124,7 @@ class Request:
     seed: int
     temperature: float
     max_new_tokens: int
+    text: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +132,8 @@ class Completion:
     """What an engine returns.
 
     ``logprobs`` are nats at the sampling temperature, one for each response id, the final end token included.
-    ``finish_reason`` is ``stop``, ``length`` (token limit), ``context`` (no room in the window) or ``error``.
+    ``finish_reason`` is ``stop``, ``length`` (token limit), ``context`` (no room in the window) or ``error``, and then
+    ``text`` is the reason. An endpoint's completion has no ids.
     """
 
     prompt_ids: tuple[int, ...]

@@ -17,6 +17,13 @@ def make(name: str, checkpoint: Path, config: RunConfig) -> Engine:
     return cast(Engine, plugins.load(__name__, name, "ENGINE")(checkpoint, config))
 
 
+def endpoint(model: str, config: RunConfig) -> Engine:
+    """Return the engine over the configured endpoint's model. Raises ConfigError where there is no endpoint."""
+    from spiral_lib.engines.openai import OpenAiEngine
+
+    return OpenAiEngine(model, config.endpoint)
+
+
 @types.coroutine
 def generate(engine: Engine, request: Request) -> Generator[tuple[Engine, Request], Completion, Completion]:
     """Return the completion of a request.

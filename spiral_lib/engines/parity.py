@@ -45,7 +45,7 @@ def compare(engine: Sequence[float], reference: Sequence[float]) -> Parity:
     """Return how far the log-probs of an engine's tokens are from the reference's. Raises EngineError on nonsense."""
     differences = [r - e for e, r in zip(engine, reference, strict=True)]
     if not differences or not all(math.isfinite(d) for d in differences):
-        raise EngineError(f"{len(differences)} tokens cannot be compared: none at all, or log-probs that are not finite")
+        raise EngineError(f"{len(differences)} tokens cannot be compared: there are none, or not all are finite")
     bounded = [min(max(d, -_MAX_LOG_RATIO), _MAX_LOG_RATIO) for d in differences]
     return Parity(
         tokens=len(differences),

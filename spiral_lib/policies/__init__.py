@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spiral_lib import plugins
 from spiral_lib.config import PromptConfig
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spiral_lib.prompts import Renderer
 
 SCRIPTED = frozenset({RefKind.RANDOM, RefKind.OPTIMAL, RefKind.HUMAN})
-"""Kinds that need no engine; each is the module of the same name, all others are ``llm``."""
+"""Kinds that need no engine; each is the module of the same name; an endpoint's is ``api``, all others are ``llm``."""
 
 
 def make(
@@ -24,19 +24,27 @@ def make(
     temperature: float = 1.0,
     max_new_tokens: int = 48,
     prompt: PromptConfig | None = None,
+    candidates: int = 1,
 ) -> Policy:
     """Return the policy that a reference names.
 
     Models need an engine and a renderer. Scripted kinds take only ``prompt`` (the renderer's where it is not given),
-    so that their moves are written as a model would write them. Raises ConfigError where something is missing.
+    so that their moves are written as a model would write them; ``api`` takes it too, and an engine over an endpoint.
+    With several ``candidates`` a model votes on its moves. Raises ConfigError where something is missing.
     """
+    style = prompt or (renderer.config if renderer else PromptConfig())
     if ref.kind in SCRIPTED:
-        style = prompt or (renderer.config if renderer else PromptConfig())
         scripted: Policy = plugins.load(__name__, ref.kind.value, "POLICY")(prompt=style)
         return scripted
-    if engine is None or renderer is None:
+    if engine is None or (renderer is None and ref.kind is not RefKind.API):
         raise ConfigError(f"policy '{ref}' is a model and needs an engine and a renderer; random and optimal need none")
-    model: Policy = plugins.load(__name__, "llm", "POLICY")(
-        ref=ref, engine=engine, renderer=renderer, temperature=temperature, max_new_tokens=max_new_tokens
-    )
-    return model
+    sampling: dict[str, Any] = {"engine": engine, "temperature": temperature, "max_new_tokens": max_new_tokens}
+    model: Policy
+    if ref.kind is RefKind.API:
+        model = plugins.load(__name__, "api", "POLICY")(ref=ref, prompt=style, **sampling)
+    else:
+        model = plugins.load(__name__, "llm", "POLICY")(ref=ref, renderer=renderer, **sampling)
+    if candidates == 1:
+        return model
+    voting: Policy = plugins.load(__name__, "search", "POLICY")(policy=model, candidates=candidates)
+    return voting

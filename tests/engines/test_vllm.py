@@ -233,11 +233,8 @@ def test_matches_of_two_checkpoints_are_played_by_the_same_driver(folders: dict[
             for ref, engine in refs.items()
         }
         specs = [
-            MatchSpec(
-                id=f"{n:03d}", game="kuhn_poker", seed=n, trainable=(True, False),
-                policies=("self", "pool:two") if n % 3 else ("self", "self"),
-            )  # fmt: skip
-            for n in range(24)
+            MatchSpec(id=f"{n:03d}", game="kuhn_poker", seed=n, policies=seats, trainable=(True, False))
+            for n, seats in enumerate([("self", "pool:two"), ("pool:two", "self"), ("self", "self")] * 8)
         ]
         episodes = list(rollout.play_matches(specs, table, concurrency=8))
         digests = {(t.policy, t.policy_digest) for e in episodes for t in e.turns}
@@ -276,9 +273,9 @@ def test_starting_and_ending_leaves_the_process_as_it_was(folders: dict[str, Pat
     torch.manual_seed(5)
     state, threads, preload = torch.get_rng_state(), torch.get_num_threads(), os.environ.get("LD_PRELOAD")
     engine = make(folders["one"], engine=EngineConfig(prefix_caching=False))  # a runtime of its own
+    assert torch.equal(torch.get_rng_state(), state)
     finish(engine, requests(4))
     engine.close()
-    assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_num_threads() == threads
     assert os.environ.get("LD_PRELOAD") == preload
     torch.set_num_threads(1)
