@@ -7,12 +7,21 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from spiral_lib import durable, report, trajectories
+from spiral_lib import durable, report, trackers, trajectories
 from spiral_lib.ledger import Ledger
 from spiral_lib.types import Decision, Episode
 
-FILES = ("config.yaml", "ledger.json", "metrics.jsonl", "steps.jsonl", "samples.json", "state.json", "report.html")
-FOLDERS = ("training", "evaluations", "ledgers", "lineage")
+FILES = (
+    "config.yaml",
+    "expired.json",
+    "ledger.json",
+    "metrics.jsonl",
+    "steps.jsonl",
+    "samples.json",
+    "state.json",
+    "report.html",
+)
+FOLDERS = ("training", "evaluations", "ledgers", "lineage", trackers.FOLDER)
 _CODES = {Decision.ACCEPT: 1.0, Decision.HOLD: 0.0, Decision.ROLLBACK: -1.0}
 
 
@@ -22,7 +31,7 @@ def ledger_path(run: Path, iteration: int) -> Path:
 
 
 def publish(ledger: Ledger, run: Path) -> None:
-    """Rewrite ledger.json, metrics.jsonl, steps.jsonl and report.html."""
+    """Rewrite ledger.json, metrics.jsonl, steps.jsonl and report.html; add the iteration's TensorBoard events."""
     durable.write_text(run / "ledger.json", ledger.to_json())
     evaluations = {e.iteration: e.metrics for e in ledger.evaluations}
     decisions = {d.iteration: d.decision for d in ledger.decisions}
@@ -36,6 +45,7 @@ def publish(ledger: Ledger, run: Path) -> None:
         steps += [json.dumps(s, sort_keys=True) for s in training["steps"]]
     durable.write_text(run / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
     durable.write_text(run / "steps.jsonl", "".join(f"{step}\n" for step in steps))
+    trackers.write_events(run)
     report.write(run)
 
 

@@ -59,9 +59,9 @@ def headline(files: RunFiles) -> str:
     css, sentence = measures.answer(changes)
     start = "" if len(files.iterations) > 1 else " This is the cold start alone."
     figures = table(
-        ("measure", "cold start", "now", "95 % interval now", "change"),
+        ("measure", "change", "cold start", "now", "95 % interval now"),
         [change_row(c) for c in changes],
-        numbers=(1, 2, 3),
+        numbers=(2, 3, 4),
     )
     return (
         f'<div class="head"><p class="big {css}">{html.escape(sentence)}{start}</p>{figures if changes else ""}'
@@ -81,17 +81,27 @@ def _newest_evaluation(files: RunFiles) -> measures.Metrics:
 
 
 def change_row(change: Change) -> tuple[str, ...]:
-    """Return a table row; a change within chance is called not significant, and is not coloured."""
-    css = {"better": "good", "worse": "bad"}.get(change.verdict, "soft")
-    arrow = ("▲" if change.after > change.before else "▼") if css != "soft" else ""
-    low, high = change.after_interval
+    """Return a table row of the headline."""
     return (
         html.escape(change.measure.label),
+        change_cell(change),
         number(change.before),
         f"<b>{number(change.after)}</b>",
-        f"{low:.3f} to {high:.3f}" if math.isfinite(low) and math.isfinite(high) else "–",
-        f'<b class="{css}">{arrow} {change.verdict}</b>' if change.verdict else "–",
+        span(change.after_interval),
     )
+
+
+def change_cell(change: Change) -> str:
+    """Return the verdict; one within chance is called not significant, and is not coloured."""
+    css = {"better": "good", "worse": "bad"}.get(change.verdict, "soft")
+    arrow = ("▲ " if change.after > change.before else "▼ ") if css != "soft" else ""
+    return f'<b class="{css}">{arrow}{change.verdict}</b>' if change.verdict else "–"
+
+
+def span(interval: tuple[float, float]) -> str:
+    """Return an interval for a table, a dash where there is none."""
+    low, high = interval
+    return f"{low:.3f} to {high:.3f}" if math.isfinite(low) and math.isfinite(high) else "–"
 
 
 def number(value: float) -> str:

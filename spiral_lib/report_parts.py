@@ -33,13 +33,13 @@ def monitors(files: RunFiles) -> str:
         start = f"{first[monitor.metric]:.3g}" if monitor.metric in first else "–"
         sign = "below" if monitor.low_is_bad else "above"
         limit = f"{sign} {limit_of(monitor, files):.3g}"
-        rows.append((html.escape(monitor.title), start, f"{last[monitor.metric]:.3g}", limit, state))
+        rows.append((html.escape(monitor.title), state, start, f"{last[monitor.metric]:.3g}", limit))
     known = {monitor.alarm for monitor in MONITORS}
     for iteration, name in files.alarms:
         if name not in known:
             state = f'<b class="bad">alarm in iteration {iteration}</b>'
-            rows.append((html.escape(title(name)), "–", "–", "–", state))
-    return table(("monitor", "cold start", "now", "alarm", "state"), rows, numbers=(1, 2, 3)) if rows else ""
+            rows.append((html.escape(title(name)), state, "–", "–", "–"))
+    return table(("monitor", "state", "cold start", "now", "alarm"), rows, numbers=(2, 3, 4)) if rows else ""
 
 
 def payoffs(files: RunFiles) -> str:
@@ -75,22 +75,22 @@ def quality(files: RunFiles) -> str:
         rows.append(
             (
                 str(iteration),
+                f'<b class="bad">{len(here)} quarantined</b>' if here else '<span class="good">all passed</span>',
                 f"{row['rollout/matches'] * per:.0f} of {planned}",
                 f"{row.get('rollout/void', 0.0) * per:.0f}",
                 _percent(row.get("rollout/invalid_rate")),
                 _percent(row.get("rollout/truncated_rate")),
-                f'<b class="bad">{len(here)} quarantined</b>' if here else '<span class="good">all passed</span>',
             )
         )
     if not rows:
         return ""
-    headings = ("iteration", "matches", "void", "illegal turns", "truncated turns", "shards")
+    headings = ("iteration", "shards", "matches", "void", "illegal turns", "truncated turns")
     note = "The learner starts only on shards that pass; one that fails is moved to <code>quarantine/</code>."
     reasons = "".join(
         f"<li><code>{html.escape(q.path)}</code>: {html.escape('; '.join(q.reasons))}</li>" for q in files.quarantined
     )
     taken = f"<ul>{reasons}</ul>" if reasons else ""
-    return f'<p class="soft">{note}</p>{table(headings, rows, numbers=(0, 1, 2, 3, 4))}{taken}'
+    return f'<p class="soft">{note}</p>{table(headings, rows, numbers=(0, 2, 3, 4, 5))}{taken}'
 
 
 def _percent(share: float | None) -> str:

@@ -48,6 +48,8 @@ padding:1rem max(1rem,calc((100% - 1060px)/2))}
 .spiral pre{white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.45 ui-monospace,monospace;margin:.3rem 0;
 padding:.4rem;background:var(--card)}
 .spiral code{font:13px ui-monospace,monospace;background:var(--card);padding:0 .25rem;overflow-wrap:anywhere}
+@media (max-width:600px){.spiral td,.spiral th{padding:.2rem .35rem}.spiral table{font-size:.82rem}
+.spiral .head{padding:.6rem .6rem}.spiral td:first-child{min-width:6.5rem}.spiral td.n:first-child{min-width:0}}
 @media print{.spiral{padding:0;font-size:12px}.spiral nav{display:none}.spiral details{break-inside:avoid}}
 """
 

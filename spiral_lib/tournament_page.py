@@ -40,8 +40,8 @@ def read_standings(path: Path) -> Standings:
         ratings = tuple(Rating(**r) for r in content.pop("ratings"))
         payoffs = tuple(Payoff(**p) for p in content.pop("payoffs"))
         cycles = tuple(Cycle(game=c["game"], policies=tuple(c["policies"])) for c in content.pop("cycles"))
-        lists = {name: tuple(content.pop(name)) for name in ("policies", "games", "skipped")}
-        return Standings(ratings=ratings, payoffs=payoffs, cycles=cycles, **lists, **content)
+        lists = {name: tuple(content[name]) for name in ("policies", "games", "skipped")}
+        return Standings(ratings=ratings, payoffs=payoffs, cycles=cycles, **{**content, **lists})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise LineageError(f"'{path}' is damaged ({error!r}); play the tournament again") from error
 
