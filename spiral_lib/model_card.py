@@ -12,7 +12,19 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|<>~&$])")
 
 
 def write(version: Version, root: str) -> str:
-    """Return the card: YAML metadata as the hubs read it, then what the checkpoint is, how it did, how to load it."""
+    """Return the card of a version in a registry: what the checkpoint is, how it did, how to load it."""
+    place = f"{root}/{version.name}/versions/{version.id}/checkpoint"
+    return card(
+        version,
+        "An ordinary Hugging Face folder (safetensors only) that transformers and vLLM load:\n\n"
+        f"    spiral registry fetch {version.name}@{version.id[:12]} model --registry {_code(root)}\n"
+        '    python -c "from transformers import AutoModelForCausalLM as M; M.from_pretrained(\'model\')"\n\n'
+        f"It lies at `{_code(place)}`.\n",
+    )
+
+
+def card(version: Version, use: str) -> str:
+    """Return a card with YAML metadata as the hubs read it; ``use`` is Markdown on how to load the checkpoint."""
     metadata = {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
@@ -23,16 +35,12 @@ def write(version: Version, root: str) -> str:
     }
     # JSON scalars and lists are YAML too, and are quoted safely whatever the texts hold.
     head = "".join(f"{name}: {json.dumps(value, ensure_ascii=True)}\n" for name, value in metadata.items())
-    place = f"{root}/{version.name}/versions/{version.id}/checkpoint"
     parts = [
         f"---\n{head}---\n\n# {escape(version.name)} {version.id[:12]}\n",
         "A language model trained by self-play on two-player zero-sum text games.\n",
         "## Identity\n\n" + _table(("", ""), _identity(version)),
         "## Evaluation\n\n" + _metrics(version.metrics),
-        "## Use\n\nAn ordinary Hugging Face folder (safetensors only) that transformers and vLLM load:\n\n"
-        f"    spiral registry fetch {version.name}@{version.id[:12]} model --registry {_code(root)}\n"
-        '    python -c "from transformers import AutoModelForCausalLM as M; M.from_pretrained(\'model\')"\n\n'
-        f"It lies at `{_code(place)}`.\n",
+        f"## Use\n\n{use}",
         "## Limits\n\nTrained on games and measured as above, no more. Its text is not checked for truth or harm.\n",
     ]
     return "\n".join(parts)

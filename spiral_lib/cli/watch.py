@@ -1,0 +1,22 @@
+"""``spiral watch``: a run as it goes, in the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from spiral_lib.cli._options import folder
+
+
+@click.command(epilog="\b\nExamples:\n  spiral watch runs/tiny-0f3a1c2b\n  spiral watch runs/tiny-0f3a1c2b --once")
+@click.argument("run", type=folder(exists=False))
+@click.option("--once", is_flag=True, help="Show where the run stands and stop.")
+@click.option("--every", default=2.0, show_default=True, type=click.FloatRange(0.1), help="Seconds between looks.")
+def COMMAND(run: Path, once: bool, every: float) -> None:
+    """Follow RUN's curves, gate and alarms until it is finished; Ctrl-C stops watching, not the run."""
+    from rich.console import Console
+
+    from spiral_lib import watch
+
+    watch.watch(run, console=Console(), every_s=every, once=once)
