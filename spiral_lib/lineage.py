@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from spiral_lib import expired
 from spiral_lib.checkpoints import code_version
 from spiral_lib.config import RunConfig, config_hash
 from spiral_lib.durable import digest_path, write_text
@@ -129,6 +130,11 @@ def run_step(
     earlier = _find(run, order, step)
     if earlier is not None and _still_holds(earlier, wanted, places, run):
         return earlier
+    if lost := [name for name, path in inputs.items() if expired.hash_of(run, _relative(run, path)) is not None]:
+        raise LineageError(
+            f"step '{step}' of iteration {order} would have to run again, but its inputs ({', '.join(lost)}) have "
+            f"expired; go on in another folder with --resume_from {run}"
+        )
     start, clock = datetime.now(UTC), time.monotonic()
     log.debug("%s of iteration %d begins", step, order, extra={"step": step, "iteration": order})
     body()
@@ -161,7 +167,7 @@ def audit(run: Path) -> list[Problem]:
     """Return every broken link in the order of the steps: an empty list means that the run is whole.
 
     Every output in the run folder is hashed again, quarantined shards where they lie now, and every input must be the
-    output of a step of this or an earlier iteration, or a declared source.
+    output of a step of this or an earlier iteration, or a declared source. What has expired by rule counts as whole.
     """
     problems: list[Problem] = []
     records: list[StepRecord] = []
@@ -202,6 +208,8 @@ def _check_bytes(run: Path, step: str, artifact: Artifact, moved: Mapping[str, P
     path = run / artifact.path
     if not path.exists():
         path = moved.get(artifact.path, path)
+    if expired.hash_of(run, artifact.path) == artifact.sha256:
+        return []
     if not path.exists():
         return [Problem(step=step, path=artifact.path, reason="is missing")]
     found = digest_path(path)
@@ -232,6 +240,9 @@ def _still_holds(record: StepRecord, wanted: Mapping[str, Any], places: Mapping[
 
 
 def _input(run: Path, name: str, path: Path) -> Artifact:
+    gone = expired.hash_of(run, _relative(run, path))
+    if gone is not None:
+        return Artifact(path=_relative(run, path), sha256=gone)
     if not path.exists():
         raise LineageError(f"input '{name}' is missing: '{path}'; run the step that makes it first")
     return Artifact(path=_relative(run, path), sha256=digest_path(path))
