@@ -31,8 +31,11 @@ def rooted(command: Decorated) -> Decorated:
     epilog="""\b
 Examples:
   spiral registry publish runs/tiny-1a2b3c4d kuhn --alias candidate
+  spiral registry list
+  spiral registry show kuhn@candidate
   spiral registry diff kuhn@champion kuhn@candidate
   spiral registry promote kuhn@candidate champion
+  spiral registry fetch kuhn@champion my-checkpoint
   spiral train --set "model.source=registry:kuhn@champion cold_start.steps=0"
 
 \b

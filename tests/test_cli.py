@@ -1,0 +1,268 @@
+"""The command line: what it prints, its exit codes, and one line for every mistake."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import micro_runs
+import pytest
+
+from spiral_lib import cli, config, plugins, trajectories
+
+COMMANDS = plugins.names("spiral_lib.cli")
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def spiral(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process; returns exit code, standard output and standard error."""
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = cli.run(argv)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def in_a_process(*argv: str, **more: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "spiral_lib.cli", *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **more)  # type: ignore[call-overload,no-any-return]
+
+
+def all_commands() -> list[tuple[str, ...]]:
+    """Return every command and subcommand."""
+    found: list[tuple[str, ...]] = []
+    for name in COMMANDS:
+        command = plugins.load("spiral_lib.cli", name, "COMMAND")
+        found.append((name,))
+        if isinstance(command, click.Group):
+            found += [(name, sub) for sub in command.commands]
+    return found
+
+
+def test_help_needs_no_heavy_import() -> None:
+    heavy = ["torch", "transformers", "pandas", "pyarrow", "great_expectations", "lm_eval", "flytekit", "numpy"]
+    code = (
+        "import sys, spiral_lib.cli as c\n"
+        "for args in (['--help'], *([n, '--help'] for n in c.plugins.names('spiral_lib.cli'))):\n"
+        "    assert c.run(args) == 0\n"
+        f"print('heavy:', [m for m in {heavy!r} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "heavy: []"
+
+
+@pytest.mark.parametrize("command", all_commands(), ids=" ".join)
+def test_every_command_explains_itself_with_an_example(command: tuple[str, ...], spiral: Run) -> None:
+    code, out, err = spiral(*command, "--help")
+    assert code == 0 and not err
+    _, of_group, _ = spiral(command[0], "--help")
+    examples = out.partition("xample")[2] + of_group.partition("xample")[2]
+    assert f"spiral {' '.join(command)}" in examples
+
+
+def test_the_overall_help_lists_every_command_and_the_exit_codes(spiral: Run) -> None:
+    code, out, _ = spiral("--help")
+    assert code == 0 and "Exit codes" in out and "130" in out
+    assert all(f"\n  {name} " in out for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("trian",), "unknown command 'trian'; did you mean 'train'?"),
+        (("config", "--preset", "tinny"), "unknown preset 'tinny'. Did you mean 'tiny'?"),
+        (("config", "--set", "learner.lrr=1"), "unknown setting 'learner.lrr'. Did you mean 'learner.lr'?"),
+        (("config", "--nope"), "--nope"),
+        (("games", "show", "kuhn_pokr"), "unknown game 'kuhn_pokr'. Did you mean 'kuhn_poker'?"),
+        (("games", "check", "nim", "--set", "piles"), "not of the form name=value"),
+        (("play", "nim", "--vs", "somebody"), "unknown policy 'somebody'"),
+        (("play", "nim", "--seats", "random"), "must name two policies"),
+        (("eval", "no/such/folder"), "no checkpoint and no run folder"),
+        (("audit", "no/such/run"), "no/such/run"),
+        (("tournament", "random", "optimal"), "--game"),
+        (("tournament", "random", "optimal", "--game", "nim", "--set", "seed=1"), "give --preset NAME as well"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(argv: tuple[str, ...], message: str, spiral: Run) -> None:
+    code, out, err = spiral(*argv)
+    assert code == 2 and not out
+    assert err.startswith("error: ") and err.count("\n") == 1 and message in err
+
+
+def test_the_exit_code_reaches_the_shell() -> None:
+    assert in_a_process("games", "show", "nim").returncode == 0
+    failed = in_a_process("games", "show", "nimm")
+    assert failed.returncode == 2 and "Traceback" not in failed.stderr
+
+
+def test_config_prints_yaml_that_reads_back_to_the_same_configuration(spiral: Run) -> None:
+    code, out, _ = spiral("config", "--preset", "smoke", "--set", "learner.lr=1e-6 seed=3", "--set", "iterations=4")
+    resolved = config.resolve(preset="smoke", overrides="learner.lr=1e-6 seed=3 iterations=4")
+    assert code == 0 and config.from_text(out) == resolved
+    _, described, _ = spiral("config", "--describe", "--json")
+    assert [row["name"] for row in json.loads(described)] == [name for name, _, _ in config.describe()]
+
+
+def test_games_are_listed_and_shown(spiral: Run) -> None:
+    code, out, _ = spiral("games", "--json")
+    listed = {game["name"]: game for game in json.loads(out)}
+    assert code == 0 and listed["nim"]["parameters"] == ["piles='3 4 5'", "misere=False"]
+    _, table, _ = spiral("games")
+    assert all(name in table for name in listed)
+    _, shown, _ = spiral("games", "show", "nim", "--set", "piles=1 2", "--set", "misere=true")
+    assert "pile 2 has 2" in shown and "loses" in shown and "legal: [1 1] [2 1] [2 2]" in shown
+
+
+def test_checking_a_game_reports_and_fails_on_a_broken_rule(spiral: Run) -> None:
+    code, out, _ = spiral("games", "check", "nim", "--matches", "8", "--json")
+    found = json.loads(out)
+    assert code == 0 and found["ok"] and {f["play"] for f in found["figures"]} == {"random", "hostile", "optimal"}
+    code, out, _ = spiral("games", "check", "test_game_check:NotZeroSum", "--matches", "4")
+    assert code == 1 and "BROKEN" in out and "must not be trained on" in out
+
+
+def test_policies_play_each_other_the_same_way_for_the_same_seed(spiral: Run, tmp_path: Path) -> None:
+    argv = ("play", "kuhn_poker", "--seats", "random,optimal", "--matches", "6", "--seed", "4")
+    code, once, err = spiral(*argv, "--json", "--save", str(tmp_path / "matches.parquet"))
+    assert code == 0 and "--seed 4" in err
+    assert spiral(*argv, "--json")[1] == once
+    episodes = list(trajectories.read_episodes([tmp_path / "matches.parquet"]))
+    assert [list(e.returns) for e in episodes] == [e["returns"] for e in json.loads(once)]
+    _, summary, _ = spiral(*argv)
+    assert "n 6" in summary and "95 % interval" in summary
+
+
+def test_a_person_plays_and_the_match_is_saved(
+    spiral: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("nonsense\n[1 3]\n" + "[2 1]\n[3 1]\n" * 20))
+    saved = tmp_path / "mine.parquet"
+    argv = ("--set-game", "piles=3 1 1", "--seat", "0", "--vs", "optimal", "--seed", "0", "--save", str(saved))
+    code, out, _ = spiral("play", "nim", *argv)
+    assert code == 0 and "not a legal action" in out and "Legal: [1 1]" in out
+    assert "you won" in out  # taking the whole pile of three leaves two equal piles
+    [episode] = trajectories.read_episodes([saved])
+    assert episode.policies == ("human", "optimal") and episode.turns[0].action == "[1 3]"
+
+
+def test_input_that_ends_ends_the_match_with_a_message(spiral: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    code, _, err = spiral("play", "nim", "--seat", "0")
+    assert code == 1 and "the input ended before the match did" in err
+
+
+def test_a_tournament_prints_and_writes_its_standings(spiral: Run, tmp_path: Path) -> None:
+    argv = ("tournament", "random", "optimal", "--game", "nim", "--matches", "8", "--out", str(tmp_path / "t"))
+    code, out, _ = spiral(*argv)
+    assert code == 0 and "Payoffs, nim" in out and "no rock-paper-scissors cycle" in out
+    assert (tmp_path / "t" / "tournament.html").is_file()
+    _, out, _ = spiral(*argv, "--json")
+    assert [r["policy"] for r in json.loads(out)["ratings"]] == ["optimal", "random"]
+
+
+def test_the_doctor_looks_at_everything_and_says_what_to_do(spiral: Run, tmp_path: Path) -> None:
+    code, out, _ = spiral("doctor", "--json", "--store", str(tmp_path / "not" / "yet"))
+    findings = {f["name"]: f for f in json.loads(out)["findings"]}
+    assert code == 0
+    assert {"python", "torch", "threads", "packages", "vllm", "deepspeed", "store", "Flyte config"} <= set(findings)
+    assert all(f["advice"] for f in findings.values() if f["status"] != "ok")
+    code, out, _ = spiral("doctor", "--store", str(tmp_path))
+    assert code == 0 and "ready" in out
+
+
+def test_a_finished_run_is_reported_and_audits_as_whole(micro_run: Path, spiral: Run) -> None:
+    code, out, _ = spiral("audit", str(micro_run), "--json")
+    assert code == 0 and json.loads(out) == {"ok": True, "problems": []}
+    before = (micro_run / "report.html").read_text()
+    code, out, _ = spiral("report", str(micro_run))
+    assert code == 0 and out.splitlines()[0] == str(micro_run / "report.html")
+    assert (micro_run / "report.html").read_text() == before
+
+
+def test_a_touched_file_is_the_first_broken_link(micro_run: Path, spiral: Run, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(micro_run, tmp_path / "run"))
+    scores = run / "evaluations" / "0001.json"
+    scores.write_text(scores.read_text() + " ")
+    code, out, _ = spiral("audit", str(run))
+    assert code == 1 and out.startswith("first broken link: evaluate: evaluations/0001.json: hashes to ")
+
+
+def test_a_number_is_followed_to_the_cold_start(micro_run: Path, spiral: Run) -> None:
+    code, out, _ = spiral("audit", str(micro_run), "--why", "eval/kuhn_poker/exploitability", "--json")
+    found = json.loads(out)
+    last = json.loads((micro_run / "evaluations" / "0002.json").read_text())
+    assert code == 0 and found["iteration"] == 2
+    assert found["value"] == last["metrics"]["eval/kuhn_poker/exploitability"]
+    steps = [(s["order"], s["step"]) for s in found["steps"]]
+    assert steps[0] == (2, "evaluate") and {(2, "learn"), (2, "play-00"), (1, "learn"), (0, "cold_start")} <= set(steps)
+    code, _, err = spiral("audit", str(micro_run), "--why", "eval/nothing")
+    assert code == 2 and "no metric 'eval/nothing'" in err
+
+
+@pytest.mark.parametrize("step", ["2/play-00", "1/learn", "2/evaluate", "2/decide", "0/begin"])
+def test_a_step_replays_to_the_same_bytes_and_leaves_the_run_alone(step: str, micro_run: Path, spiral: Run) -> None:
+    before = micro_runs.records(micro_run)
+    code, out, err = spiral("audit", str(micro_run), "--replay", step, "--json")
+    found = json.loads(out)
+    assert code == 0, (found, err)
+    assert found["same"] and not found["different"] and not found["changed"]
+    assert micro_runs.records(micro_run) == before
+    assert not list(micro_run.parent.glob(".replay-*"))
+
+
+def test_a_checkpoint_is_evaluated_under_its_own_run(micro_run: Path, spiral: Run, tmp_path: Path) -> None:
+    code, out, _ = spiral("eval", str(micro_run / "checkpoints" / "0002"), "--json", "--out", str(tmp_path / "e.json"))
+    recorded = json.loads((micro_run / "evaluations" / "0002.json").read_text())["metrics"]
+    assert code == 0 and json.loads(out)["metrics"] == recorded
+    assert json.loads((tmp_path / "e.json").read_text())["metrics"] == recorded
+
+
+def test_a_run_is_trained_and_extended_by_the_same_command(
+    micro_checkpoint: Path, spiral: Run, tmp_path: Path
+) -> None:
+    more = micro_runs.WITHOUT_EVALUATION
+    argv = ("train", "--preset", "smoke", "--set", micro_runs.overrides(micro_checkpoint, more))
+    code, out, err = spiral(*argv, "--set", "iterations=1", "--out", str(tmp_path / "run"), "--json")
+    done = json.loads(out)
+    assert code == 0 and done["iteration"] == 1 and Path(done["report"]).is_file() and "run folder" in err
+    records = micro_runs.records(tmp_path / "run")
+    code, out, _ = spiral(*argv, "--set", "iterations=2", "--out", str(tmp_path / "run"))
+    after = micro_runs.records(tmp_path / "run")
+    assert code == 0 and "champion: iteration" in out
+    assert {step: after[step] for step in records} == records and len(after) > len(records)
+
+
+def test_ctrl_c_says_what_is_kept_and_which_command_goes_on(micro_checkpoint: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    settings = micro_runs.overrides(micro_checkpoint, f"{micro_runs.WITHOUT_EVALUATION} iterations=400")
+    command = [sys.executable, "-m", "spiral_lib.cli", "train", "--preset", "smoke", "--set", settings]
+    process = subprocess.Popen(
+        [*command, "--out", str(run)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 240
+    while not (run / "ledgers" / "0001.json").is_file() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130 and "Traceback" not in err
+    said = err.splitlines()[-2:]
+    assert said[0].startswith("stopped: ") and str(run) in said[0]
+    assert said[1].startswith("continue with: spiral train --preset smoke --set ") and str(run) in said[1]
