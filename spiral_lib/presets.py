@@ -31,7 +31,7 @@ def tiny() -> RunConfig:
         model=ModelConfig(source="init:tiny"),
         prompt=PromptConfig(style="compact"),
         cold_start=ColdStartConfig(
-            steps=400, batch=32, lr=3e-3, examples=6000, bank_examples=2000, skilled_share=0.5, min_gap=0.2
+            steps=400, batch=32, lr=3e-3, examples=6000, bank_examples=2000, skilled_share=0.4, min_gap=0.2
         ),
         rollout=RolloutConfig(matches=128, steps_per_iteration=10, max_new_tokens=48),
         opponents=OpponentConfig(self_play=0.8, pool=0.2),
@@ -43,8 +43,8 @@ def tiny() -> RunConfig:
             epochs=2,
             minibatch=160,
             normalizer=24,
-            kl_coef=0.1,
-            ema_decay=0.9,
+            kl_coef=0.05,
+            ema_decay=0.95,
             pack_tokens=4096,
         ),
         gates=GateConfig(patience=3),

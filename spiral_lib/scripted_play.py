@@ -49,11 +49,11 @@ def _kuhn_card(view: View) -> str:
 
 
 def _kuhn_beginner(view: View, legal: Sequence[str]) -> str | None:
-    """Bets every king and bluffs every jack, calls with the king only: the right idea, far too much of it."""
+    """Bets the king, checks the queen, does anything with the jack, and calls with the king only."""
     card = _kuhn_card(view)
     if "[call]" in legal:
         return "[call]" if card == "K" else "[fold]"
-    return "[check]" if card == "Q" else "[bet]"
+    return {"J": None, "Q": "[check]", "K": "[bet]"}[card]
 
 
 def _kuhn_talk(view: View) -> Sequence[str]:
