@@ -19,8 +19,12 @@ from spiral_lib import _answers_compare
 from spiral_lib.errors import SpiralError
 
 DEADLINE_S = 2.0
-"""Seconds that one check may take; the start of the child process is not counted."""
+"""Seconds that one check may take; the start of the child process and waits for a busy machine are not counted."""
 _KILL_S = 0.2  # of these, kept back for ending the child and answering
+# A verdict must not depend on how busy the machine is: a child that hardly got to compute is waited for.
+_FAIR_CPU_S = 1.0
+_STARVED_S = 30.0
+_LOOK_S = 0.1
 _START_S = 120.0
 
 # Texts that end a turn in the chat formats of common model families. A response is cut at the first of them.
@@ -139,7 +143,8 @@ def check(gold: str, answer: str) -> bool:
     Nothing is rounded. A percent sign divides by 100, degree signs are ignored and never converted, base subscripts
     matter, a list is right only where the gold answer is one (order matters in tuples, not in lists and sets), and
     empty answers are wrong, even if both are empty. What takes longer than ``DEADLINE_S`` or too much memory is wrong
-    and counted in ``timeouts()``. Works from any thread, and in forked processes.
+    and counted in ``timeouts()``; on a busy machine the child gets its share of computing time first. Works from any
+    thread, and in forked processes.
     """
     with _CHILD.lock:
         _CHILD.deadline = time.monotonic() + DEADLINE_S - _KILL_S
@@ -185,7 +190,7 @@ class _Child:
         try:
             process.stdin.write(json.dumps([gold, answer]).encode() + b"\n")
             process.stdin.flush()
-            reply = _read_line(process, self.deadline)
+            reply = self._await(process)
         except OSError:
             reply = b""
         if not reply:
@@ -193,6 +198,17 @@ class _Child:
             self._launch()  # at once, so that it is ready by the next check
             raise _Overrun
         return reply.strip() == b"true"
+
+    def _await(self, process: subprocess.Popen[bytes]) -> bytes:
+        """Return the reply, or b"" past the deadline; time in which the child could not compute moves the deadline."""
+        computed, started = _cpu_seconds(process.pid), time.monotonic()
+        while True:
+            reply = _read_line(process, self.deadline)
+            now = time.monotonic()
+            is_over = now >= self.deadline and now - started < _STARVED_S and process.poll() is None
+            if reply or not is_over or _cpu_seconds(process.pid) - computed >= _FAIR_CPU_S:
+                return reply
+            self.deadline = now + _LOOK_S
 
     def stop(self) -> None:
         """Kill the process and wait for its end."""
@@ -248,6 +264,15 @@ def _read_line(process: subprocess.Popen[bytes], deadline: float) -> bytes:
             return b""
         line += part
     return line
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the processor time a process has used, infinity where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return float("inf")
 
 
 def _forget() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -65,9 +66,9 @@ def test_only_the_last_complete_top_level_box_is_the_answer(text: str, expected:
     [r"\boxed{" * 200_000, r"\boxed" * 250_000, r"\boxed{a}" * 150_000, "\\boxed" + " " * 1_400_000, "{" * 1_400_000],
 )
 def test_a_text_of_over_a_million_characters_is_read_within_a_second(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     last_box(text)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_unwrapping_keeps_letter_case_and_drops_one_pair_of_brackets() -> None:
@@ -107,9 +108,9 @@ def test_numbers_that_differ_in_the_last_of_many_digits_differ() -> None:
 
 
 def test_a_thousand_plain_answers_take_less_than_a_second() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert all(check(str(n), f"{n}.0") and not check(f"\\frac{{{n}}}{{7}}", f"{n}/8") for n in range(1, 1001))
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_what_takes_too_long_is_wrong_and_counted_and_the_next_check_works() -> None:
@@ -117,9 +118,24 @@ def test_what_takes_too_long_is_wrong_and_counted_and_the_next_check_works() -> 
     before = answers.timeouts()
     started = time.perf_counter()
     assert check("5", HANGING) is False
-    assert time.perf_counter() - started < 3
+    # A busy machine gives the child its share of computing time first.
+    assert time.perf_counter() - started < 3 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     assert answers.timeouts() == before + 1
     assert check("x^2-1", "(x-1)(x+1)")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_busy_machine_makes_no_right_answer_wrong() -> None:
+    assert check("x^2-1", "(x-1)(x+1)")
+    process = answers._CHILD._process
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)  # as good as a machine with no time for the child
+    waker = threading.Timer(2.5, os.kill, (process.pid, signal.SIGCONT))
+    waker.start()
+    before = answers.timeouts()
+    assert check("x^2-4", "(x-2)(x+2)")
+    assert answers.timeouts() == before
+    waker.join()
 
 
 def test_a_wrong_answer_is_no_timeout() -> None:
