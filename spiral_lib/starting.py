@@ -29,7 +29,7 @@ def open_run(config: RunConfig, run: Path, *, resume_from: Path | None = None) -
     written = run / "config.yaml"
     try:
         if written.is_file():
-            _require_same(config, written)
+            require_same(config, written.read_text(encoding="utf-8", errors="replace"), str(run))
         elif run.exists() and any(run.iterdir()):
             raise ConfigError(f"'{run}' is not empty and not a run folder; choose another folder with --out")
         run.mkdir(parents=True, exist_ok=True)
@@ -38,15 +38,15 @@ def open_run(config: RunConfig, run: Path, *, resume_from: Path | None = None) -
         raise ConfigError(f"cannot write to '{run}': {error}; choose another folder with --out") from error
 
 
-def _require_same(config: RunConfig, written: Path) -> None:
-    """Raise ConfigError unless the run folder's own configuration is this one, but for the iterations."""
+def require_same(config: RunConfig, written: str, where: str) -> None:
+    """Raise ConfigError unless the configuration written in a run's folder is this one, but for the iterations."""
     try:
-        same = config_hash(from_text(written.read_text())) == config_hash(config)
+        same = config_hash(from_text(written)) == config_hash(config)
     except ConfigError:
         same = False
     if not same:
         raise ConfigError(
-            f"'{written.parent}' holds a run with another configuration; choose another folder with --out, "
+            f"'{where}' holds a run with another configuration; choose another folder with --out, "
             "or use the same preset, config and overrides to continue it"
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,17 @@ class Learned:
 
 def write_state(state: State, run: Path) -> None:
     """Write ``state.json``: where everything lies that a later run needs to go on from here, relative to the run."""
-    content: dict[str, Any] = {"iteration": state.iteration, "opponents": [_inside(p, run) for p in state.opponents]}
-    for name in _PATHS:
-        path: Path | None = getattr(state, name)
-        content[name] = None if path is None else _inside(path, run)
-    durable.write_text(run / "state.json", json.dumps(content, indent=1))
+    paths = {name: getattr(state, name) for name in _PATHS}
+    places = {name: None if path is None else _inside(path, run) for name, path in paths.items()}
+    write_places(run, iteration=state.iteration, places=places, opponents=[_inside(p, run) for p in state.opponents])
+
+
+def write_places(
+    run: Path, *, iteration: int, places: Mapping[str, str | None], opponents: Sequence[str]
+) -> None:
+    """Write ``state.json`` for the parts of a State at places that are URLs, or paths relative to ``run``."""
+    content: dict[str, Any] = {"iteration": iteration, "opponents": list(opponents)}
+    durable.write_text(run / "state.json", json.dumps(content | {name: places[name] for name in _PATHS}, indent=1))
 
 
 def read_state(run: Path, fetch: Callable[[str], Path] | None = None) -> State:

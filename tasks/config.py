@@ -72,7 +72,18 @@ def resolve_config(
             earlier = Path(resume_from.path) if resume_from is not None and "://" not in resume_from.path else None
             starting.open_run(resolved, folder, resume_from=earlier)
         preflight.check(resolved, fresh=resume_from is None)
+        if "://" in out:
+            _open_store(resolved, out)
         return settled(resolved, out)
+
+
+def _open_store(config: RunConfig, out: str) -> None:
+    """Write the configuration to the run's place in a store. Raises ConfigError where another run lives there."""
+    place = f"{out.rstrip('/')}/config.yaml"
+    store = FlyteContextManager.current_context().file_access.get_filesystem_for_path(place)
+    if store.exists(place):
+        starting.require_same(config, store.cat_file(place).decode("utf-8", "replace"), out)
+    store.pipe_file(place, configs.dump_yaml(config).encode())
 
 
 def settled(config: RunConfig, out: str) -> Resolved:

@@ -36,18 +36,32 @@ def decide(state: TrainState, learned: Learned, scores: Scores | None, config: s
         after = deciding.decide(configs.from_text(config), before, candidate, evaluation, run=run)
         Deck("SPIRAL", report.body(report.read(run)))
         known = _known_items(state, learned, scores, before, candidate, evaluation)
+        kept = {
+            "checkpoint": known[after.checkpoint],
+            "optimizer": None if after.optimizer is None else learned.optimizer,
+            "champion": known[after.champion],
+            "champion_scores": known[after.champion_scores],
+            "cold_start": state.cold_start,
+            "cold_start_scores": state.cold_start_scores,
+        }
+        opponents = [known[o] for o in after.opponents]
+        if is_remote(out):
+            _write_state(run, after, kept, opponents)
         return TrainState(
             iteration=after.iteration,
-            checkpoint=known[after.checkpoint],
-            optimizer=None if after.optimizer is None else learned.optimizer,
-            champion=known[after.champion],
-            champion_scores=known[after.champion_scores],
-            cold_start=state.cold_start,
-            cold_start_scores=state.cold_start_scores,
-            opponents=[known[o] for o in after.opponents],
+            **kept,
+            opponents=opponents,
             ledger=file(after.ledger, run, out),
-            history=history(run, out),
+            history=history(run, out, after.iteration),
         )
+
+
+def _write_state(run: Path, after: paths.State, kept: dict[str, Any], opponents: list[FlyteDirectory]) -> None:
+    """Name in ``state.json`` where in the store everything lies that a later run needs; the ledger lies beside it."""
+    places = {name: None if item is None else str(item.remote_source) for name, item in kept.items()}
+    places["ledger"] = after.ledger.relative_to(run).as_posix()
+    urls = [str(o.remote_source) for o in opponents]
+    paths.write_places(run, iteration=after.iteration, places=places, opponents=urls)
 
 
 def _known_items(

@@ -6,11 +6,11 @@ from flytekit import task
 from flytekit.types.directory import FlyteDirectory
 
 from spiral_lib import config as configs
-from spiral_lib import lineage, starting, steps
+from spiral_lib import durable, lineage, starting, steps
 from spiral_lib.state import State, read_state
 from tasks.config import user_errors
 from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE, SECRETS, SMALL
-from tasks.types import Learned, Shard, TrainState, directory, file, history, local, paths_of, run_folder
+from tasks.types import Learned, Shard, TrainState, directory, fetch, file, history, local, paths_of, run_folder
 
 
 @task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION, secret_requests=SECRETS)
@@ -28,8 +28,10 @@ def cold_start(config: str, out: str) -> TrainState:
 def adopt(earlier: FlyteDirectory, config: str, out: str) -> TrainState:
     """Begin a run at the last state of an earlier one."""
     with user_errors(), run_folder(out) as run:
-        found = read_state(local(earlier), lambda url: local(FlyteDirectory(url)))
-        made = starting.adopt(configs.from_text(config), found, run)
+        resolved = configs.from_text(config)
+        if not (run / "config.yaml").is_file():
+            durable.write_text(run / "config.yaml", configs.dump_yaml(resolved))
+        made = starting.adopt(resolved, read_state(local(earlier), fetch), run)
         return _first_state(made, run, out)
 
 
@@ -84,5 +86,5 @@ def _first_state(made: State, run: Path, out: str) -> TrainState:
         cold_start_scores=scores,
         opponents=[directory(o, run, out) for o in made.opponents],
         ledger=file(made.ledger, run, out),
-        history=history(run, out),
+        history=history(run, out, 0),
     )

@@ -94,16 +94,24 @@ def file(path: Path, run: Path, out: str) -> FlyteFile:
     return FlyteFile(str(path))
 
 
-def history(run: Path, out: str) -> FlyteDirectory:
-    """Return the run's small files: the run folder itself when it is local, else a copy without weights and turns."""
+def history(run: Path, out: str, iteration: int) -> FlyteDirectory:
+    """Return the run's small files: the run folder itself when it is local, else a copy without weights and turns.
+
+    In a store every iteration has its own copy, since what a cached task returned must never change.
+    """
     if is_remote(out):
-        return directory(publish.copy_history(run, run / "history"), run, out)
+        return directory(publish.copy_history(run, run / "history" / f"{iteration:04d}"), run, out)
     return FlyteDirectory(str(run))
 
 
 def local(item: FlyteDirectory | FlyteFile) -> Path:
     """Return the item's local path, downloading it when it is remote."""
     return Path(item.download())
+
+
+def fetch(url: str) -> Path:
+    """Return the local copy of a folder, or of a JSON file, in a store."""
+    return local(FlyteFile(url) if url.endswith(".json") else FlyteDirectory(url))
 
 
 def paths_of(state: TrainState) -> State:

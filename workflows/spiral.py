@@ -95,7 +95,7 @@ def train(
     :param preset: configuration to start from
     :param config: YAML file with settings that replace the preset's
     :param overrides: settings that replace both, such as "learner.lr=1e-6 rollout.shards=8"
-    :param resume_from: run folder whose last state this run goes on from
+    :param resume_from: run folder whose last state this run goes on from (in a store: one of its history folders)
     :param out: run folder, or the URL of a store; by default runs/<preset>-<configuration hash>
     """
     resolved = tasks.config.resolve_config(

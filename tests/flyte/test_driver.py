@@ -1,0 +1,168 @@
+"""The workflow on Flyte's local executor: the same hashes as the plain driver, quick help, clear refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import micro_runs
+import pytest
+from micro_runs import checkpoint_ids, records, turns_hashes
+
+from spiral_lib import lineage, pipeline, presets
+
+pytest.importorskip("flytekit")
+
+ROOT = Path(__file__).parents[2]
+PYFLYTE = Path(sys.executable).with_name("pyflyte")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a command ended; ``cpu_s`` is its processor time, children included."""
+
+    code: int
+    text: str
+    cpu_s: float
+
+
+def train(*arguments: str, home: Path, timeout: float = 300) -> Outcome:
+    """Run ``pyflyte run workflows/spiral.py train`` with its own cache, and wait."""
+    variables = {
+        **os.environ,
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "300",
+        "NO_COLOR": "1",
+    }
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [str(PYFLYTE), "run", "workflows/spiral.py", "train", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=timeout)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Outcome(code=done.returncode, text=done.stdout + done.stderr, cpu_s=cpu_s)
+
+
+def test_flyte_and_the_plain_driver_end_at_equal_hashes(
+    micro_run: Path, micro_checkpoint: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    overrides = micro_runs.overrides(micro_checkpoint)
+    done = train("--preset", "smoke", "--overrides", overrides, "--out", str(run), home=tmp_path)
+    assert done.code == 0, done.text
+    assert checkpoint_ids(run) == checkpoint_ids(micro_run)
+    assert turns_hashes(run) == turns_hashes(micro_run)
+    for name in ("metrics.jsonl", "ledger.json", "state.json"):
+        assert (run / name).read_text() == (micro_run / name).read_text(), name
+    assert lineage.audit(run) == []
+    assert str(run / "report.html") in done.text, "the user is told where to look"
+    decks = [p.read_text() for p in tmp_path.rglob("deck.html")]
+    assert len(decks) == 3, "one an iteration, and one at the end"
+    assert all("exploitability" in deck for deck in decks)
+
+
+def test_mapped_shards_end_at_the_hashes_of_the_plain_driver_and_a_second_run_computes_nothing(
+    micro_checkpoint: Path, tmp_path: Path
+) -> None:
+    more = f"{micro_runs.WITHOUT_EVALUATION} rollout.shards=3"
+    plain, run = tmp_path / "plain", tmp_path / "run"
+    pipeline.train(micro_runs.config(micro_checkpoint, more), plain)
+    arguments = ("--preset", "smoke", "--overrides", micro_runs.overrides(micro_checkpoint, more), "--out", str(run))
+    done = train(*arguments, home=tmp_path)
+    assert done.code == 0, done.text
+    assert len(turns_hashes(run)) == 6
+    assert turns_hashes(run) == turns_hashes(plain)
+    assert checkpoint_ids(run) == checkpoint_ids(plain)
+    before = records(run)
+    again = train(*arguments, home=tmp_path)
+    assert again.code == 0, again.text
+    assert records(run) == before
+
+
+def test_help_is_quick_and_explains_every_option(tmp_path: Path) -> None:
+    shown = min((train("--help", home=tmp_path) for _ in range(2)), key=lambda outcome: outcome.cpu_s)
+    assert shown.code == 0
+    assert shown.cpu_s < 3.0
+    for option, text in {
+        "--preset": "configuration to start from",
+        "--config": "YAML file",
+        "--overrides": "learner.lr",
+        "--resume_from": "run folder",
+        "--out": "run folder, or the URL of a store",
+    }.items():
+        lines = [line for line in shown.text.splitlines() if option in line]
+        assert any(text in line for line in lines), option
+    assert all(name in shown.text for name in presets.names())
+
+
+LOADED = """
+import json, sys
+import workflows.spiral
+files = {str(getattr(m, "__spec__", None) and m.__spec__.origin) for m in list(sys.modules.values())}
+print(json.dumps({"modules": sorted(sys.modules), "files": sorted(files)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, list[str]]:
+    """The names and files of all modules after importing the workflow in a fresh interpreter."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], cwd=ROOT, env=variables, capture_output=True, text=True, check=True
+    )
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
+
+
+def test_importing_the_workflow_loads_every_module_that_a_remote_run_must_ship(loaded: dict[str, list[str]]) -> None:
+    sources = {str(p) for folder in ("spiral_lib", "tasks") for p in (ROOT / folder).rglob("*.py")}
+    assert len(sources) > 80
+    assert sources - set(loaded["files"]) == set()
+
+
+def test_importing_the_workflow_loads_nothing_heavy(loaded: dict[str, list[str]]) -> None:
+    heavy = ("torch", "transformers", "vllm", "deepspeed", "great_expectations", "lm_eval", "pyspiel", "textarena")
+    assert not set(heavy) & set(loaded["modules"])
+    # flytekit itself registers pandas without executing it.
+    assert not [m for m in loaded["modules"] if m.startswith("pandas.")]
+
+
+def refusals() -> dict[str, tuple[list[str], str]]:
+    """Return arguments that must be refused, and what the message must say."""
+    return {
+        "unknown preset": (["--preset", "tinny"], "'tinny'"),
+        "misspelt key": (["--overrides", "learner.lrr=1"], "Did you mean 'learner.lr'?"),
+        "missing checkpoint": (["--overrides", "model.source=checkpoint:/nowhere/at/all"], "/nowhere/at/all"),
+        "missing model folder": (["--overrides", "model.source=hf:/nowhere/at/all"], "there is no such folder"),
+        "broken YAML": (["--config", "broken.yaml"], "not valid YAML"),
+        "binary YAML": (["--config", "binary.yaml"], "cannot read config"),
+        "missing YAML": (["--config", "/nowhere/at/all.yaml"], "/nowhere/at/all.yaml"),
+        "unknown game": (["--overrides", "games=[kuhn_pocker]"], "unknown game 'kuhn_pocker'"),
+        "negative size": (["--overrides", "rollout.matches=-3"], "rollout.matches"),
+        "missing run": (["--resume_from", "/nowhere/at/all"], "/nowhere/at/all"),
+        "no run folder": (["--resume_from", "."], "no run folder"),
+    }
+
+
+@pytest.mark.parametrize("name", refusals())
+def test_bad_input_is_refused_in_one_message_at_once_and_leaves_nothing(name: str, tmp_path: Path) -> None:
+    arguments, text = refusals()[name]
+    (tmp_path / "broken.yaml").write_text("learner: {lr: 1\nrollout: [")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00seed")
+    placed = [str(tmp_path / a) if a.endswith(".yaml") and not a.startswith("/") else a for a in arguments]
+    placed = [str(tmp_path) if a == "." else a for a in placed]
+    out = tmp_path / "run"
+    refused = train(*placed, "--out", str(out), home=tmp_path)
+    assert refused.code not in (0, None)
+    assert text in " ".join(refused.text.replace("│", " ").split())
+    assert "Traceback" not in refused.text
+    assert refused.text.count("Error") == 1
+    assert refused.cpu_s < 5.0
+    assert not out.exists()

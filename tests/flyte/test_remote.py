@@ -1,0 +1,99 @@
+"""A whole training through a Flyte control plane: each task in a process that has only the registered code archive."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import micro_runs
+import pytest
+
+from spiral_lib import checkpoints, lineage, pipeline, trajectories
+from spiral_lib.config import resolve
+from spiral_lib.state import read_state
+
+ROOT = Path(__file__).parents[2]
+TOOL = ROOT.parent / "shared" / "tools" / "miniflyte"
+
+OVERRIDES = (
+    "cold_start.steps=20 cold_start.batch=8 cold_start.examples=200 cold_start.bank_examples=10 "
+    "cold_start.gate_matches=2 model.hidden=48 model.layers=2 model.mlp=96 "
+    "rollout.matches=8 rollout.shards=2 rollout.steps_per_iteration=1 rollout.max_invalid_share=1 "
+    "rollout.max_new_tokens=24 opponents.self_play=0.5 opponents.pool=0.5 "
+    "evaluation.matches=2 evaluation.exploitability_replies=2 evaluation.bank_limit=4 evaluation.bank_max_new_tokens=8"
+)
+
+
+def without_the_project(folder: Path) -> Path:
+    """Return the interpreter of an environment with this one's packages but not the project: the container image.
+
+    The project must come out of the code archive alone, as it does in a cluster.
+    """
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    here, there = Path(sys.prefix), folder / "lib" / version / "site-packages"
+    there.mkdir(parents=True)
+    (folder / "bin").mkdir()
+    (folder / "pyvenv.cfg").write_text((here / "pyvenv.cfg").read_text())
+    for package in (here / "lib" / version / "site-packages").iterdir():
+        if "spiral" not in package.name:
+            (there / package.name).symlink_to(package)
+    (folder / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
+    for script in (here / "bin").glob("pyflyte*"):
+        body = script.read_text().split("\n", 1)[1]
+        copy = folder / "bin" / script.name
+        copy.write_text(f"#!{folder / 'bin' / 'python'}\n{body}")
+        copy.chmod(0o755)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    if not TOOL.is_dir():
+        pytest.skip(f"the Flyte control plane stand-in is not here: {TOOL}")
+    if sys.prefix == sys.base_prefix:
+        pytest.skip("needs a virtual environment to make an image from")
+    monkeypatch.syspath_prepend(str(TOOL))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    from miniflyte import MiniFlyte
+
+    python = without_the_project(tmp_path / "image")
+    with MiniFlyte(state=tmp_path / "plane", project_dir=ROOT, python=str(python)) as made:
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_remote_training_ends_at_the_checkpoint_of_the_local_one(plane: Any, tmp_path: Path) -> None:
+    out = "s3://mini/runs/micro"
+    arguments = ("--preset", "smoke", "--overrides", OVERRIDES, "--out", out)
+    execution = plane.run_remote("workflows/spiral.py", "train", *arguments, timeout=2000)
+    assert execution.phase_name == "SUCCEEDED", f"{execution.tree()}\n{execution.error and execution.error.msg}"
+    run = Path(plane.store.path(out))
+    local = tmp_path / "local"
+    pipeline.train(resolve(preset="smoke", overrides=OVERRIDES), local)
+    assert micro_runs.checkpoint_ids(run) == micro_runs.checkpoint_ids(local)
+    for folder in (run / "checkpoints").iterdir():
+        checkpoints.verify(folder)
+    assert turns(run) == turns(local)
+    history = run / "history" / "0002"
+    for name in ("metrics.jsonl", "ledger.json"):
+        assert (history / name).read_text() == (local / name).read_text(), name
+    assert (history / "report.html").stat().st_size > 0
+    assert {r.step for r in lineage.read_all(history)} == {r.step for r in lineage.read_all(local)}
+    decided = execution.find(r"\.decide$")
+    assert len(decided) == 2
+    assert all(node.deck_uri for node in decided)
+    state = read_state(history, lambda url: Path(plane.store.path(url)))
+    assert checkpoints.read_manifest(state.checkpoint).id == micro_runs.checkpoint_ids(local)[2]
+    other = plane.run_remote("workflows/spiral.py", "train", *arguments[:3], f"{OVERRIDES} seed=1", "--out", out)
+    assert other.phase_name == "FAILED"
+    assert "another configuration" in other.error.msg
+
+
+def turns(run: Path) -> list[list[object]]:
+    found = []
+    for file in sorted(run.rglob("*.parquet")):
+        found += [[e.id, e.returns, [t.response_ids for t in e.turns]] for e in trajectories.read_episodes([file])]
+    return found
