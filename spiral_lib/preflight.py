@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+
 from spiral_lib import checkpoint_sources, games, plugins, registry_runs
 from spiral_lib.config import RunConfig
+from spiral_lib.errors import ConfigError
+from spiral_lib.learner.shaping import ALL
 from spiral_lib.registry_types import PREFIX
 from spiral_lib.types import PolicyRef
 
@@ -26,7 +30,20 @@ def check(config: RunConfig, *, fresh: bool = True) -> None:
     for term in config.rewards.terms:
         plugins.load("spiral_lib.rewards", term.name, "shape")
     plugins.load("spiral_lib.engines", config.rollout.engine, "ENGINE")
+    check_roles(config)
     if fresh and config.model.source.startswith(PREFIX):
         registry_runs.require_source(config.model.source)
     elif fresh and config.model.source != "init:tiny":
         checkpoint_sources.require(config)
+
+
+def check_roles(config: RunConfig) -> None:
+    """Raise ConfigError where a schedule or rate names a role that none of the run's games has."""
+    known = sorted({role for g in config.games for role in games.spec(g.name).roles})
+    for role in (*config.learner.role_schedule, *config.learner.role_lr):
+        if role != ALL and role not in known:
+            near = difflib.get_close_matches(role, known, n=1)
+            hint = f"Did you mean '{near[0]}'? " if near else ""
+            raise ConfigError(f"learner.role_schedule or learner.role_lr names the role '{role}'. {hint}Known: {known}")
+    if any(factor < 0 for factor in config.learner.role_lr.values()):
+        raise ConfigError(f"learner.role_lr is {config.learner.role_lr}; its factors must be at least 0")

@@ -32,7 +32,6 @@ class Learner:
 
         from spiral_lib import checkpoints
 
-        shaping.check_roles(config)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self._config = config
         self._parent = checkpoints.read_manifest(checkpoint)
