@@ -2,4 +2,6 @@
 
 from spiral_lib.cli import main
 
-main()
+# Registration imports every module of the package, this one too.
+if __name__ == "__main__":
+    main()
