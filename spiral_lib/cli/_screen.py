@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -40,8 +41,10 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, title
 class Bar(Protocol):
     """A progress bar."""
 
-    def __call__(self, done: float, total: float | None = None, text: str | None = None) -> None:
-        """Show how much of how much is done, and what is going on."""
+    def __call__(
+        self, done: float, total: float | None = None, text: str | None = None, *, restart: bool = False
+    ) -> None:
+        """Show how much of how much is done, and what is going on; with ``restart`` the rate is measured from here."""
         ...
 
 
@@ -62,24 +65,30 @@ def progress(text: str, total: float | None, *, unit: str) -> Iterator[Bar]:
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         task = bars.add_task(text, total=total, rate="")
+        origin: list[tuple[float, float]] = []
 
-        def move(done: float, total: float | None = None, text: str | None = None) -> None:
-            shown = bars.tasks[task]
-            bars.update(task, completed=done, total=total or shown.total, description=text or shown.description)
-            bars.update(task, rate=_rate(shown.elapsed, done, shown.total))
+        def move(
+            done: float, total: float | None = None, text: str | None = None, *, restart: bool = False
+        ) -> None:
+            shown, now = bars.tasks[task], time.monotonic()
+            if restart or not origin:
+                origin[:] = [(now, done)]
+            start, first = origin[0]
+            total = shown.total if total is None else total
+            speed = _rate(now - start, done - first, None if total is None else total - done)
+            bars.update(task, completed=done, total=total, description=text or shown.description, rate=speed)
 
         with _logging_above(console):
             yield move
 
 
-def _rate(elapsed: float | None, done: float, total: float | None) -> str:
-    """Return rate and time left over the whole run so far: steadier than a window where steps differ in length."""
-    if not elapsed or not done:
+def _rate(elapsed: float, done: float, left: float | None) -> str:
+    """Return rate and time left, from all that was done since the start: steadier than a window."""
+    if elapsed <= 0 or done <= 0:
         return ""
     rate = done / elapsed
     speed = f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
-    left = "" if total is None else f", {_duration((total - done) / rate)} left"
-    return speed + left
+    return speed if left is None else f"{speed}, {_duration(left / rate)} left"
 
 
 def _duration(seconds: float) -> str:

@@ -51,11 +51,11 @@ def COMMAND(
     click.echo(f"run folder: {run}", err=True)
     finished: list[State] = []
     try:
-        with _shown(config) as bar:
+        with _followed(config) as follower:
 
             def tell(state: State) -> None:
                 finished.append(state)
-                bar(state.iteration * config.rollout.steps_per_iteration)
+                follower.finish(state.iteration * config.rollout.steps_per_iteration)
 
             pipeline.train(config, run, resume_from=resume_from, on_state=tell)
     except KeyboardInterrupt:
@@ -74,8 +74,8 @@ def COMMAND(
 
 
 @contextmanager
-def _shown(config: RunConfig) -> Iterator[Bar]:
-    """Yield a bar over learner steps that also follows the steps inside an iteration, from the library's log."""
+def _followed(config: RunConfig) -> Iterator[_Follower]:
+    """Show a bar over learner steps that also follows the steps inside an iteration, from the library's log."""
     total = config.iterations * config.rollout.steps_per_iteration
     with progress("starting", total, unit="learner steps") as bar:
         follower = _Follower(bar)
@@ -84,7 +84,7 @@ def _shown(config: RunConfig) -> Iterator[Bar]:
         log.addHandler(follower)
         lineage.setLevel(logging.DEBUG)
         try:
-            yield bar
+            yield follower
         finally:
             log.removeHandler(follower)
             lineage.setLevel(level)
@@ -97,6 +97,12 @@ class _Follower(logging.Handler):
         super().__init__()
         self._bar = bar
         self._done = 0
+        self._worked = True
+
+    def finish(self, done: int) -> None:
+        """Show the end of an iteration. The cold start, or one only read from disk, says nothing about the rate."""
+        self._bar(done, restart=done == 0 or not self._worked)
+        self._done, self._worked = done, False
 
     def emit(self, record: logging.LogRecord) -> None:
         done, step = getattr(record, "learner_step", None), getattr(record, "step", None)
@@ -104,7 +110,8 @@ class _Follower(logging.Handler):
             self._done = done
             self._bar(done)
         elif step is not None:
-            self._bar(self._done, text=f"{step} {getattr(record, 'iteration', '')}")
+            self._worked = True
+            self._bar(self._done, text=f"{step} of iteration {getattr(record, 'iteration', '')}")
 
 
 def _arguments(
@@ -125,7 +132,7 @@ def _stopped(run: Path, finished: list[State], given: list[str]) -> int:
     elif finished[-1].iteration == 0:
         kept = "the cold start is finished and kept"
     else:
-        kept = f"the cold start and iterations 1 to {finished[-1].iteration} are finished and kept"
+        kept = f"the cold start and {finished[-1].iteration} iterations are finished and kept"
     click.echo(f"stopped: {kept} in {run}", err=True)
     click.echo(f"continue with: spiral train {shlex.join([*given, '--out', str(run)])}", err=True)
     return INTERRUPTED
