@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 OPTIMIZER_FILE: Final = "optimizer.safetensors"
 STEPS_FILE: Final = "optimizer.json"
-_MOMENTS: Final = ("exp_avg", "exp_avg_sq")
+MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
 class Backend(Protocol):
@@ -28,6 +29,8 @@ class Backend(Protocol):
     model: Any
     device: Any
     processes: Processes
+    autocast: bool
+    """Whether matrix products get their precision from autocast, or the weights are already low."""
 
     def logprobs(self, pack: Pack, *, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
         """Return (log-prob, entropy) of the pack's response tokens, differentiable."""
@@ -49,6 +52,10 @@ class Backend(Protocol):
         """Drop the added gradients."""
         ...
 
+    def weights(self) -> dict[str, Tensor]:
+        """Return the float32 weights by parameter name."""
+        ...
+
     def save_optimizer(self, out: Path) -> None:
         """Write the optimizer state by parameter name as the folder ``out``, whole or not at all."""
         ...
@@ -60,6 +67,8 @@ class Backend(Protocol):
 
 class TorchBackend:
     """AdamW in float32 on one device."""
+
+    autocast = True
 
     def __init__(self, model: Any, config: LearnerConfig) -> None:
         self.model = model
@@ -96,41 +105,66 @@ class TorchBackend:
 
     def save_optimizer(self, out: Path) -> None:
         """Write moments as safetensors keyed ``<parameter>.exp_avg``, and each parameter's step count as JSON."""
-        from safetensors.torch import save_file
-
         state = self._optimizer.state
-        tensors = {f"{n}.{m}": state[p][m] for n, p in self._named.items() if p in state for m in _MOMENTS}
-        steps = {n: int(state[p]["step"]) for n, p in self._named.items() if p in state}
-        with new_folder(out) as folder:
-            save_file(tensors, folder / OPTIMIZER_FILE)
-            (folder / STEPS_FILE).write_text(json.dumps({"steps": steps}, sort_keys=True), encoding="utf-8")
+        tensors = {f"{n}.{m}": state[p][m] for n, p in self._named.items() if p in state for m in MOMENTS}
+        write_optimizer(out, tensors, {n: int(state[p]["step"]) for n, p in self._named.items() if p in state})
 
     def load_optimizer(self, folder: Path) -> None:
         """Restore moments and step counts exactly."""
         import torch
-        from safetensors.torch import load_file
 
-        try:
-            tensors = load_file(folder / OPTIMIZER_FILE)
-            steps: dict[str, int] = json.loads((folder / STEPS_FILE).read_text(encoding="utf-8"))["steps"]
-        except (OSError, ValueError, KeyError) as error:
-            raise CheckpointError(
-                f"no optimizer state in '{folder}' ({error}); learner.optimizer_state=none goes on without"
-            ) from error
-        self._check_names(tensors, steps, folder)
+        tensors, steps = read_optimizer(folder, {name: p.shape for name, p in self._named.items()})
         for name, count in steps.items():
             p = self._named[name]
-            moments = {m: tensors[f"{name}.{m}"].to(p.device) for m in _MOMENTS}
+            moments = {m: tensors[f"{name}.{m}"].to(p.device) for m in MOMENTS}
             step = torch.tensor(float(count), dtype=torch.float32, device=p.device)
             self._optimizer.state[p] = {"step": step, **moments}
 
-    def _check_names(self, tensors: dict[str, Tensor], steps: dict[str, int], folder: Path) -> None:
-        expected = {f"{n}.{m}": n for n in steps for m in _MOMENTS}
-        fits = set(tensors) == set(expected) and set(steps) <= set(self._named)
-        if not fits or any(tensors[key].shape != self._named[n].shape for key, n in expected.items()):
-            raise CheckpointError(
-                f"the optimizer state in '{folder}' belongs to another model; learner.optimizer_state=none restarts it"
-            )
+    def weights(self) -> dict[str, Tensor]:
+        """Return the live weights by parameter name."""
+        return {name: p.detach() for name, p in self.model.named_parameters()}
+
+
+def write_optimizer(out: Path, tensors: dict[str, Tensor], steps: dict[str, int]) -> None:
+    """Write float32 moments, keyed ``<parameter>.exp_avg``, and step counts as a folder, whole or not at all."""
+    from safetensors.torch import save_file
+
+    with new_folder(out) as folder:
+        save_file(tensors, folder / OPTIMIZER_FILE)
+        (folder / STEPS_FILE).write_text(json.dumps({"steps": steps}, sort_keys=True), encoding="utf-8")
+
+
+def read_optimizer(folder: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[dict[str, Tensor], dict[str, int]]:
+    """Return what ``write_optimizer`` wrote. Raises CheckpointError where the parameters are others."""
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(folder / OPTIMIZER_FILE)
+        steps: dict[str, int] = json.loads((folder / STEPS_FILE).read_text(encoding="utf-8"))["steps"]
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"no optimizer state in '{folder}' ({error}); learner.optimizer_state=none goes on without"
+        ) from error
+    expected = {f"{n}.{m}": n for n in steps for m in MOMENTS}
+    fits = set(tensors) == set(expected) and set(steps) <= set(shapes)
+    if not fits or any(tuple(tensors[key].shape) != tuple(shapes[n]) for key, n in expected.items()):
+        raise CheckpointError(
+            f"the optimizer state in '{folder}' belongs to another model; learner.optimizer_state=none restarts it"
+        )
+    return tensors, steps
+
+
+def checkpoint_activations(model: Any) -> None:
+    """Make the model's layers recompute their activations in the backward pass.
+
+    Only the layers themselves are told that they train; what is inside stays in evaluation mode, without dropout.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            module.training = True
 
 
 def make(model: Any, config: LearnerConfig) -> Backend:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spiral_lib.config import LearnerConfig, RunConfig
@@ -54,7 +55,18 @@ class PolicyUpdate:
         if reference is not None:
             packing.prepare(reference)
             reference.requires_grad_(False)
+        if config.learner.checkpoint_activations:
+            backends.checkpoint_activations(model)
         self.backend = make_backend(model, config.learner)
+
+    @property
+    def model(self) -> Any:
+        """Return the live model."""
+        return self.backend.model
+
+    def save_optimizer(self, out: Path) -> None:
+        """Write the optimizer state as the folder ``out``."""
+        self.backend.save_optimizer(out)
 
     def run(self, samples: Sequence[batch.Sample], *, step: int, lr_scale: float = 1.0) -> dict[str, float]:
         """Update the weights from samples in canonical order and return metrics.
@@ -116,7 +128,7 @@ class PolicyUpdate:
         shares = processes.share(self._packs(samples))
         for i, (pack, live) in enumerate(shares):
             last, inputs = i == len(shares) - 1, self._inputs(pack, samples, fixed, live)
-            with self._precision():
+            with self._precision(self.backend.autocast):
                 new_R, entropy_R = self._logprobs(pack)
                 part = loss.token_loss(new_R, entropy_R, inputs, config)
             value = float(part.total.detach()) * scale
@@ -171,17 +183,17 @@ class PolicyUpdate:
         engine = [torch.tensor(s.old_logprobs, dtype=torch.float32, device=device) for s in samples]
         old = engine
         if config.recompute_logprobs or config.tis_cap > 0:
-            old = self._score(self._logprobs, samples)
-        reference = None if self._reference is None else self._score(self._reference_logprobs, samples)
+            old = self._score(self._logprobs, samples, self.backend.autocast)
+        reference = None if self._reference is None else self._score(self._reference_logprobs, samples, True)
         return _Fixed(engine=engine, old=old, reference=reference)
 
     def _score(
-        self, compute: Callable[[packing.Pack], tuple[Tensor, Tensor]], samples: Sequence[batch.Sample]
+        self, compute: Callable[[packing.Pack], tuple[Tensor, Tensor]], samples: Sequence[batch.Sample], autocast: bool
     ) -> list[Tensor]:
         import torch
 
         processes, out = self.backend.processes, list[Any]([None] * len(samples))
-        with torch.no_grad(), self._precision():
+        with torch.no_grad(), self._precision(autocast):
             for pack, live in processes.share(self._packs(samples)):
                 logprobs_R, _ = compute(pack)
                 for i, part in zip(pack.rows, logprobs_R.split(pack.response_lengths), strict=True):
@@ -227,10 +239,10 @@ class PolicyUpdate:
     def _is_masked(self, sample: batch.Sample) -> bool:
         return shaping.is_masked(sample, self._config.learner)
 
-    def _precision(self) -> Any:
+    def _precision(self, autocast: bool) -> Any:
         import torch
 
-        low = self._config.model.dtype == "bfloat16"
+        low = autocast and self._config.model.dtype == "bfloat16"
         return torch.autocast(self.backend.device.type, dtype=torch.bfloat16, enabled=low)
 
 

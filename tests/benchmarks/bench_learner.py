@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import statistics
 import time
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 
 from spiral_lib.config import LearnerConfig
-from spiral_lib.learner import backends, logprobs, packing
+from spiral_lib.learner import backends, logprobs, packing, shared_prefix
 from spiral_lib.learner.batch import Sample
 from spiral_lib.learner.loss import TokenInputs, token_loss
 
@@ -29,7 +30,7 @@ SHAPES = {
 def rows() -> list[dict[str, Any]]:
     """Return one row a shape; both sides run once beforehand, then alternately."""
     torch.set_num_threads(1)
-    return [_compare(name, shape) for name, shape in SHAPES.items()]
+    return [*(_compare(name, shape) for name, shape in SHAPES.items()), _shared_header()]
 
 
 def _compare(name: str, shape: dict[str, Any]) -> dict[str, Any]:
@@ -47,28 +48,55 @@ def _compare(name: str, shape: dict[str, Any]) -> dict[str, Any]:
         for pack in packing.packs(samples, config.pack_tokens, can_pack=can_pack):
             yield _our_loss(our_model, pack, samples, config)
 
-    plain_s, our_s = [], []
+    sides = (lambda: plain(plain_losses()), lambda: ours(our_losses()))
+    return _row(f"learner/update_{name}", tokens, sides, "one padded block, all logits")
+
+
+def _shared_header() -> dict[str, Any]:
+    """Compare the learner with itself, on prompts of which 186 tokens are the rules and 46 to 71 the state."""
+    shape: dict[str, Any] = {"hidden": 64, "layers": 3, "heads": 2, "vocab": 440, "rows": 96}
+    samples = _samples(shape | {"prompt": (46, 72), "response": (8, 34)})
+    rules = tuple(random.Random(1).choices(range(440), k=186))
+    samples = [dataclasses.replace(s, prompt_ids=rules + s.prompt_ids) for s in samples]
+    config, models = LearnerConfig(pack_tokens=4096), (_model(shape), _model(shape))
+    for model in models:
+        packing.prepare(model)
+
+    def run(model: Any, packs: list[packing.Pack]) -> Callable[[], None]:
+        step = _stepper(model, config)
+        return lambda: step(_our_loss(model, pack, samples, config) for pack in packs)
+
+    sides = (
+        run(models[0], packing.packs(samples, config.pack_tokens, can_pack=True)),
+        run(models[1], shared_prefix.packs(samples, [0] * len(samples), config.pack_tokens)),
+    )
+    tokens = sum(len(s.prompt_ids) + len(s.response_ids) for s in samples)
+    return _row("learner/update_shared_header", tokens, sides, "the same without learner.share_header")
+
+
+def _row(name: str, tokens: int, sides: tuple[Callable[[], None], Callable[[], None]], against: str) -> dict[str, Any]:
+    other_s, our_s = [], []
     for i in range(REPEATS + 1):
         # In turn, so that both see the same machine; the first round only warms up.
-        times = _cpu_seconds(plain, plain_losses), _cpu_seconds(ours, our_losses)
+        times = _cpu_seconds(sides[0]), _cpu_seconds(sides[1])
         if i:
-            plain_s.append(times[0])
+            other_s.append(times[0])
             our_s.append(times[1])
-    ratios = [a / b for a, b in zip(plain_s, our_s, strict=True)]
+    ratios = [a / b for a, b in zip(other_s, our_s, strict=True)]
     return {
-        "name": f"learner/update_{name}",
+        "name": name,
         "value": round(tokens / statistics.median(our_s), 1),
         "unit": "tokens/cpu-s",
-        "against": "one padded block, all logits",
+        "against": against,
         "ratio": round(statistics.median(ratios), 2),
         "spread": round(max(ratios) - min(ratios), 2),
         "n": REPEATS,
     }
 
 
-def _cpu_seconds(step: Callable[[Any], None], losses: Callable[[], Any]) -> float:
+def _cpu_seconds(step: Callable[[], None]) -> float:
     start = time.process_time()
-    step(losses())
+    step()
     return time.process_time() - start
 
 

@@ -373,3 +373,19 @@ def test_float32_masters_move_where_bfloat16_weights_would_stand_still() -> None
 def test_an_unavailable_backend_names_the_one_that_works() -> None:
     with pytest.raises(LearnerError, match=r"learner\.backend=torch"):
         PolicyUpdate(random_model(), None, settings("backend=deepspeed"))
+
+
+def test_recomputed_activations_change_time_and_memory_only() -> None:
+    samples = sampled(random_model(), 6)
+    plain, again = (trained(samples, f"checkpoint_activations={on} lr=1e-3")[0] for on in ("false", "true"))
+    assert furthest(plain, again) < 1e-6
+
+
+def test_recomputing_activations_keeps_dropout_off() -> None:
+    model = random_model(attention_dropout=0.5)
+    samples = sampled(model, 6)
+    loop = PolicyUpdate(model, None, settings("checkpoint_activations=true"))
+    metrics = loop.run(samples, step=1)
+    assert metrics["learner/mismatch/max_abs"] < 1e-4
+    assert any(m.training for m in model.modules())
+    assert not any(m.training for m in model.modules() if "Attention" in type(m).__name__)
