@@ -14,12 +14,11 @@ from pathlib import Path
 import fsspec
 import pytest
 import yaml
+from fake_checkpoints import checkpoint
 from fsspec.implementations.memory import MemoryFileSystem
 
 from spiral_lib import lineage, model_card, registry_runs, registry_store
-from spiral_lib.checkpoints import CheckpointManifest, FileEntry
 from spiral_lib.config import RunConfig, config_hash, dump_yaml
-from spiral_lib.durable import digest_files, sha256_file
 from spiral_lib.errors import RegistryError
 from spiral_lib.ledger import Champion, Ledger
 from spiral_lib.registry import Attachments, Reference, Registry
@@ -55,23 +54,6 @@ class BreakingFileSystem(MemoryFileSystem):
 
 for kind in (PlainFileSystem, BreakingFileSystem):
     fsspec.register_implementation(kind.protocol, kind, clobber=True)
-
-
-def checkpoint(folder: Path, weights: str, **origin: object) -> Path:
-    """Write a folder that is a checkpoint as far as its manifest goes."""
-    folder.mkdir(parents=True)
-    for name, text in {"config.json": "{}", "model.safetensors": weights, "tokenizer.json": "[]"}.items():
-        (folder / name).write_text(text)
-    files = {p.name: FileEntry(sha256=sha256_file(p), bytes=p.stat().st_size) for p in sorted(folder.iterdir())}
-    manifest = CheckpointManifest(
-        id=digest_files({name: entry.sha256 for name, entry in files.items()}),
-        files=files,
-        tokenizer_hash="t",
-        code_version="c",
-        **{"parent": None, "iteration": 3, "base_model": "init:tiny", "config_hash": "h", **origin},
-    )
-    (folder / "manifest.json").write_text(manifest.to_json())
-    return folder
 
 
 @pytest.fixture(params=["local", "memory", "plain"])
