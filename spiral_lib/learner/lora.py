@@ -6,6 +6,7 @@ ordinary model and nothing else has to know of adapters.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spiral_lib.errors import LearnerError
@@ -14,6 +15,7 @@ from spiral_lib.seeds import seed_for
 if TYPE_CHECKING:
     from torch import Tensor
 
+WEIGHTS_FILE: Final = "adapters.safetensors"
 _NAME: Final = "default"
 _SCALE: Final = 2
 """The adapters' product is added twice, the usual alpha of two ranks."""
@@ -53,3 +55,18 @@ def merged(model: Any) -> dict[str, Tensor]:
             tensor = tensor + layers[owner].get_delta_weight(_NAME)
         out[f"{owner}.{rest}" if found else name] = tensor.detach()
     return out
+
+
+def write(model: Any, folder: Path) -> None:
+    """Add the adapters to an optimizer folder, for going on within an iteration."""
+    from safetensors.torch import save_file
+
+    adapters = {name: t.detach().cpu().clone() for name, t in model.state_dict().items() if ".lora_" in name}
+    save_file(adapters, folder / WEIGHTS_FILE)
+
+
+def read(model: Any, folder: Path) -> None:
+    """Restore what ``write`` wrote."""
+    from safetensors.torch import load_file
+
+    model.load_state_dict(load_file(folder / WEIGHTS_FILE), strict=False)

@@ -6,35 +6,16 @@ Everything follows from the samples and the step's number, so that a resumed run
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import statistics
 from collections.abc import Sequence
 from typing import Final
 
 from spiral_lib.config import LearnerConfig, RunConfig
-from spiral_lib.errors import ConfigError
 from spiral_lib.learner.batch import Sample
 
 ALL: Final = "all"
 _VLLM_CAP: Final = 2.0
-
-
-def check_roles(config: RunConfig) -> None:
-    """Raise ConfigError where a schedule or rate names a role that none of the run's games has."""
-    from spiral_lib import games
-
-    named = [r for r in (*config.learner.role_schedule, *config.learner.role_lr) if r != ALL]
-    if not named:
-        return
-    known = sorted({role for g in config.games for role in games.spec(g.name).roles})
-    for role in named:
-        if role not in known:
-            near = difflib.get_close_matches(role, known, n=1)
-            hint = f"Did you mean '{near[0]}'? " if near else ""
-            raise ConfigError(f"learner.role_schedule or learner.role_lr names the role '{role}'. {hint}Known: {known}")
-    if any(not math.isfinite(f) or f < 0 for f in config.learner.role_lr.values()):
-        raise ConfigError(f"learner.role_lr is {config.learner.role_lr}; its factors must be at least 0")
 
 
 def resolved(config: RunConfig) -> RunConfig:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spiral_lib.config import RunConfig
-from spiral_lib.learner import batch, lora, shaping
+from spiral_lib.errors import ConfigError
+from spiral_lib.learner import averaging, batch, lora
 from spiral_lib.learner.launch import RemoteUpdate
 from spiral_lib.learner.loop import PolicyUpdate
 from spiral_lib.rae import RoleBaselines
@@ -31,20 +32,20 @@ class Learner:
     ) -> None:
         from spiral_lib import checkpoints
 
-        shaping.check_roles(config)
         self._config = config
         self._parent = checkpoints.read_manifest(checkpoint)
         self._tokenizer = checkpoints.load_tokenizer(checkpoint)
+        self._average: averaging.WeightAverage | None = None
         if config.learner.kl_reference == "previous":
             reference = checkpoint
         if config.learner.kl_coef == 0:
             reference = None
-        # Adapters are new in every learner, and so are their moments.
-        if config.learner.optimizer_state == "none" or config.learner.lora_rank:
-            optimizer = None
         self._update: PolicyUpdate | RemoteUpdate
         if config.learner.backend == "deepspeed":
-            self._update = RemoteUpdate(checkpoint, reference, config, optimizer)
+            if config.learner.ema_decay > 0:
+                raise ConfigError(f"learner.ema_decay={config.learner.ema_decay:g} needs learner.backend=torch")
+            kept = optimizer if config.learner.optimizer_state == "full" else None
+            self._update = RemoteUpdate(checkpoint, reference, config, kept)
         else:
             self._update = self._local(checkpoint, reference, optimizer)
 
@@ -55,13 +56,27 @@ class Learner:
 
         config, device = self._config, "cuda" if torch.cuda.is_available() else "cpu"
         model: Any = checkpoints.load_model(checkpoint, "float32")
+        model = model.to(device)
+        frozen: Any = None if reference is None else checkpoints.load_model(reference, "float32")
+        self._average = self._begin_average(model, optimizer)
         if config.learner.lora_rank:
             lora.add(model, config.learner.lora_rank, seed=config.seed, checkpoint=self._parent.id)
-        frozen: Any = None if reference is None else checkpoints.load_model(reference, "float32")
-        update = PolicyUpdate(model.to(device), None if frozen is None else frozen.to(device), config)
-        if optimizer is not None:
+        update = PolicyUpdate(model, None if frozen is None else frozen.to(device), config)
+        # Adapters are new in every learner, and so are their moments.
+        if optimizer is not None and config.learner.optimizer_state == "full" and not config.learner.lora_rank:
             update.backend.load_optimizer(optimizer)
         return update
+
+    def _begin_average(self, model: Any, optimizer: Path | None) -> averaging.WeightAverage | None:
+        """Take the checkpoint as the average and go on from the live weights, where they are kept apart."""
+        decay = self._config.learner.ema_decay
+        if decay == 0.0:
+            return None
+        average = averaging.WeightAverage(decay, model.state_dict())
+        live = averaging.read_live(optimizer)
+        if live is not None:
+            model.load_state_dict(live)
+        return average
 
     def step(
         self, episodes: Iterable[Episode], baselines: RoleBaselines, *, step: int, lr_scale: float = 1.0
@@ -72,17 +87,22 @@ class Learner:
         log-probs, or where more than 3 optimizer steps in a row had to be skipped.
         """
         found = batch.build(episodes, baselines, self._config)
-        return found.metrics | self._update.run(found.samples, step=step, lr_scale=lr_scale)
+        metrics = found.metrics | self._update.run(found.samples, step=step, lr_scale=lr_scale)
+        if self._average is not None:
+            self._average.update(self.state_dict())
+        return metrics
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the live weights by name, tied ones included; copy them before the next step."""
-        model = self._update.model
+        return self._state_of(self._update.model)
+
+    def _state_of(self, model: Any) -> dict[str, Tensor]:
         if self._config.learner.lora_rank:
             return lora.merged(model)
         return {name: t.detach() for name, t in model.state_dict().items()}
 
     def save(self, out: Path, *, iteration: int) -> CheckpointManifest:
-        """Write a checkpoint whose parent is the one this learner started from."""
+        """Write a checkpoint whose parent is the one this learner started from: the average where one is kept."""
         from spiral_lib import checkpoints
         from spiral_lib.config import config_hash
 
@@ -95,9 +115,28 @@ class Learner:
             iteration=iteration,
             base_model=self._parent.base_model,
             config_hash=config_hash(self._config),
-            state_dict=lora.merged(model) if self._config.learner.lora_rank else None,
+            state_dict=self._state_of(model) if self._average is None else self._average.weights,
         )
 
     def save_optimizer(self, out: Path) -> None:
         """Write the optimizer state as the folder ``out``; with the checkpoint it resumes exactly."""
         self._update.save_optimizer(out)
+        if self._average is not None:
+            averaging.write_live(self.state_dict(), out)
+        if self._config.learner.lora_rank:
+            lora.write(self._update.model, out)
+
+    def restore(self, checkpoint: Path, optimizer: Path) -> None:
+        """Go on from what ``save`` and ``save_optimizer`` wrote of a learner of the same start and configuration."""
+        from spiral_lib import checkpoints
+
+        if isinstance(self._update, RemoteUpdate):
+            raise ConfigError("learner.backend=deepspeed cannot go on within an iteration; set rollout.save_every=0")
+        model, saved = self._update.model, checkpoints.load_model(checkpoint, "float32").state_dict()
+        if self._average is not None:
+            self._average = averaging.WeightAverage(self._average.decay, saved)
+        if self._config.learner.lora_rank:
+            lora.read(model, optimizer)
+        else:
+            model.load_state_dict(averaging.read_live(optimizer) or saved)
+        self._update.backend.load_optimizer(optimizer)

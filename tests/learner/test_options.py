@@ -9,7 +9,7 @@ import torch
 from learner_cases import random_model, same_bits, sample, sampled, settings, weights
 from test_learner import checkpoint, played
 
-from spiral_lib import checkpoints
+from spiral_lib import checkpoints, preflight
 from spiral_lib.config import LearnerConfig, Named, RunConfig, update
 from spiral_lib.errors import ConfigError
 from spiral_lib.learner import shaping
@@ -125,8 +125,8 @@ def test_mini_batches_of_roles_with_their_own_rates_hold_one_role_each() -> None
 @pytest.mark.parametrize("learner", [{"role_schedule": ["player 0", "player1"]}, {"role_lr": {"player1": 1.0}}])
 def test_a_role_that_no_game_has_is_refused_with_the_nearest(learner: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'player 1'"):
-        shaping.check_roles(update(RunConfig(games=(Named(name="kuhn_poker"),)), {"learner": learner}))
-    shaping.check_roles(update(RunConfig(), {"learner": {"role_schedule": ["all", "player 0"]}}))
+        preflight.check_roles(update(RunConfig(games=(Named(name="kuhn_poker"),)), {"learner": learner}))
+    preflight.check_roles(update(RunConfig(), {"learner": {"role_schedule": ["all", "player 0"]}}))
 
 
 def test_the_kl_is_measured_to_the_checkpoint_the_iteration_began_with(tmp_path: Path) -> None:
