@@ -7,13 +7,29 @@ here; a test keeps the list complete.
 import importlib
 import pkgutil
 import sys
-from importlib.util import LazyLoader, find_spec, module_from_spec
+from importlib.util import find_spec, module_from_spec
 from types import ModuleType
+from typing import Any
 
 import spiral_lib
 
-TORCH_AT_THE_TOP = "spiral_lib.engines._"
+TORCH_AT_THE_TOP = ("spiral_lib.engines._", "spiral_lib.learner.deepspeed_backend")
 """How modules are named whose classes need torch when they are defined: shipped too, but not executed before use."""
+
+
+class _NotExecutedYet(ModuleType):
+    """A module that registration finds by its file; its code runs when the first of its own names is looked up."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
+            raise AttributeError(name)
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        try:
+            self.__spec__.loader.exec_module(self)
+        except BaseException:
+            sys.modules.pop(self.__name__, None)
+            raise
+        return getattr(self, name)
 
 
 def load_all(package: ModuleType) -> list[str]:
@@ -21,20 +37,20 @@ def load_all(package: ModuleType) -> list[str]:
     names = [m.name for m in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
     for name in names:
         if name.startswith(TORCH_AT_THE_TOP):
-            _import_lazily(name)
+            _register(name)
         else:
             importlib.import_module(name)
     return names
 
 
-def _import_lazily(name: str) -> None:
-    """Put a module where registration finds it; its code runs when the first of its names is looked up."""
+def _register(name: str) -> None:
     spec = find_spec(name)
-    if name in sys.modules or spec is None or spec.loader is None:
+    if spec is None or name in sys.modules:
         return
-    spec.loader = LazyLoader(spec.loader)
     module = sys.modules[name] = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module.__class__ = _NotExecutedYet
+    parent, _, child = name.rpartition(".")
+    setattr(sys.modules[parent], child, module)
 
 
 SHIPPED = load_all(spiral_lib)
