@@ -24,6 +24,7 @@ from spiral_lib.errors import DataQualityError, EngineError
 from spiral_lib.ledger import Ledger
 from spiral_lib.prompts import Renderer
 from spiral_lib.rae import RoleBaselines
+from spiral_lib.segment_saves import Progress, SegmentSaves
 from spiral_lib.state import Learned, State
 from spiral_lib.types import Engine, Episode, MatchSpec, Policy, PolicyRef, RefKind
 
@@ -96,8 +97,14 @@ def segment(config: RunConfig, state: State, *, run: Path) -> Learned:
         learner = Learner(state.checkpoint, state.cold_start, config, state.optimizer)
         history: list[tuple[int, dict[str, float]]] = []
         playing, problems = _with_known_problems(config, state), dict[str, tuple[str, ...]]()
+        saves = SegmentSaves(config, state, run=run)
         with opened_policies(config, state) as table:
-            for s in range(per):
+            if (begun := saves.resume(learner, made.shards)) is not None:
+                history, problems = [(s, dict(m)) for s, m in begun.history], dict(begun.problems)
+                baselines = RoleBaselines.from_json(begun.baselines)
+                _load_weights(table.engine, learner.state_dict())
+                log.info("iteration %d goes on after step %d of %d", iteration, len(history), per)
+            for s in range(len(history), per):
                 step, start = (iteration - 1) * per + s + 1, time.monotonic()
                 paths = made.shards[s * num_shards : (s + 1) * num_shards]
                 for i, path in enumerate(paths):
@@ -109,7 +116,10 @@ def segment(config: RunConfig, state: State, *, run: Path) -> Learned:
                 history.append((step, _train(learner, played, baselines, step=step, lr_scale=ledger.lr_scale)))
                 _load_weights(table.engine, learner.state_dict())
                 _log_step(iteration, s, config, history[-1][1], time.monotonic() - start)
+                so_far = Progress(history=tuple(history), baselines=baselines.to_json(), problems=problems)
+                saves.write(learner, so_far, made.shards[: (s + 1) * num_shards], steps=per)
         _save(learner, made, iteration, history, baselines, problems)
+        saves.remove()
 
     inputs = _learning_inputs(state) | _playing_inputs(config, state)
     _record_learning("segment", config, iteration, run, inputs, made, body, with_shards=True)

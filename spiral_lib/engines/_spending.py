@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spiral_lib.config import EndpointConfig
+from spiral_lib.settings import EndpointConfig
 
 _BYTES_A_TOKEN = 3  # of a prompt, before its tokens are known: rather too many tokens than too few
 

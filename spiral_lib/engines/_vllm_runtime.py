@@ -89,7 +89,7 @@ class Runtime:
         assert holder is not None
         while holder.waiting:
             self._add(holder, holder.waiting.popleft())
-        for output in self._llm.step():
+        for output in self._step():
             engine, request = self._live.pop(output.request_id)
             ids, logprobs = sampled(output)
             engine.finish(request, ids, logprobs)
@@ -136,8 +136,19 @@ class Runtime:
         numbers = [self._submit(ids, params) for ids, params in asked]
         done: dict[str, Any] = {}
         while len(done) < len(numbers):
-            done |= {output.request_id: output for output in self._llm.step()}
+            done |= {output.request_id: output for output in self._step()}
         return [done[number] for number in numbers]
+
+    def _step(self) -> list[Any]:
+        """Return what finishes in one step; the process-wide generator, which vLLM draws from, stays as it was."""
+        import torch
+
+        state = torch.get_rng_state()
+        try:
+            outputs: list[Any] = self._llm.step()
+        finally:
+            torch.set_rng_state(state)
+        return outputs
 
     def _prove(self, engine: VllmEngine) -> None:
         expected = self._references.pop(engine.digest, None)

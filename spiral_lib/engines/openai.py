@@ -14,12 +14,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from spiral_lib.config import EndpointConfig, RunConfig
+from spiral_lib.config import RunConfig
 from spiral_lib.engines._cassette import Answer, open_cassette
 from spiral_lib.engines._http import HttpError, Reply, Target, post
 from spiral_lib.engines._spending import Spending
 from spiral_lib.errors import ConfigError, EngineError
 from spiral_lib.seeds import uniform
+from spiral_lib.settings import EndpointConfig
 from spiral_lib.types import Completion, Request
 
 log = logging.getLogger(__name__)

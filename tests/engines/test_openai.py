@@ -11,10 +11,11 @@ import pytest
 from endpoint_server import WRONG_SCHEMAS, Server, running
 
 from spiral_lib import engines, games, policies, quality, rollout, trajectories
-from spiral_lib.config import EndpointConfig, Named, OpponentConfig, RolloutConfig, RunConfig
+from spiral_lib.config import Named, OpponentConfig, RolloutConfig, RunConfig
 from spiral_lib.engines.openai import OpenAiEngine
 from spiral_lib.errors import ConfigError, EngineError
 from spiral_lib.prompts import user_text
+from spiral_lib.settings import EndpointConfig
 from spiral_lib.types import Completion, EndReason, MatchSpec, PolicyRef, Request
 
 

@@ -15,11 +15,12 @@ import tiny_checkpoints as tiny
 import torch
 
 from spiral_lib import checkpoints, engines, games, policies, rollout
-from spiral_lib.config import EngineConfig, Named, PromptConfig, RunConfig
+from spiral_lib.config import Named, PromptConfig, RunConfig
 from spiral_lib.engines import parity
 from spiral_lib.engines.hf import HfEngine
 from spiral_lib.errors import EngineError
 from spiral_lib.prompts import Renderer
+from spiral_lib.settings import EngineConfig
 from spiral_lib.types import Completion, EndReason, MatchSpec, PolicyRef, Request
 
 pytestmark = [
@@ -273,9 +274,9 @@ def test_starting_and_ending_leaves_the_process_as_it_was(folders: dict[str, Pat
     torch.manual_seed(5)
     state, threads, preload = torch.get_rng_state(), torch.get_num_threads(), os.environ.get("LD_PRELOAD")
     engine = make(folders["one"], engine=EngineConfig(prefix_caching=False))  # a runtime of its own
-    assert torch.equal(torch.get_rng_state(), state)
     finish(engine, requests(4))
     engine.close()
+    assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_num_threads() == threads
     assert os.environ.get("LD_PRELOAD") == preload
     torch.set_num_threads(1)
