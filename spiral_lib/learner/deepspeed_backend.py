@@ -37,6 +37,11 @@ def start_processes() -> Processes:
     return Processes(rank=torch.distributed.get_rank(), world=torch.distributed.get_world_size())
 
 
+def own_device() -> torch.device:
+    """Return the device of this process."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
 class DeepSpeedBackend:
     """AdamW over float32 masters; the model computes in ``model.dtype``."""
 
@@ -44,8 +49,7 @@ class DeepSpeedBackend:
 
     def __init__(self, model: Any, config: RunConfig, processes: Processes) -> None:
         self.processes = processes
-        self.device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
-        self.device = torch.device(self.device)
+        self.device = own_device()
         self.model = model
         named = list(model.named_parameters())
         self._names = [name for name, _ in named]

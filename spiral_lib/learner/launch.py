@@ -155,14 +155,14 @@ def _work(file: Path, processes: Any) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from spiral_lib.learner.deepspeed_backend import DeepSpeedBackend
+    from spiral_lib.learner.deepspeed_backend import DeepSpeedBackend, own_device
     from spiral_lib.learner.loop import PolicyUpdate
 
     job, out = json.loads(file.read_text(encoding="utf-8")), file.parent
     config = from_text(job["config"])
     torch.set_num_threads(config.threads)
     samples = [_sample(row) for row in json.loads((out / "samples.json").read_text(encoding="utf-8"))]
-    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+    device = own_device()
     model = load(Path(job["checkpoint"]), job["weights"] and Path(job["weights"])).to(device)
     reference = None
     if job["reference"] and config.learner.kl_coef > 0:
