@@ -58,7 +58,14 @@ def counted(play: Any, seen: list[int]) -> Any:
     return played
 
 
-@pytest.mark.parametrize("more", ["", "learner.ema_decay=0.5", "learner.optimizer_state=none"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        pytest.param("learner.ema_decay=0.5", marks=pytest.mark.slow),
+        pytest.param("learner.optimizer_state=none", marks=pytest.mark.slow),
+    ],
+)
 def test_it_goes_on_after_the_last_save_to_the_same_hashes(
     micro_checkpoint: Path, broken_off: Any, tmp_path: Path, more: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +84,7 @@ def test_it_goes_on_after_the_last_save_to_the_same_hashes(
     assert not (run / "partial" / "0001").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["shard", "progress"])
 def test_a_save_that_does_not_fit_any_more_is_not_used(
     micro_checkpoint: Path, broken_off: Any, damage: str, monkeypatch: pytest.MonkeyPatch
