@@ -82,7 +82,7 @@ def train(preset: str, folder: str | Path, overrides: str = "") -> Run:
     """Train to the end, re-using what the folder holds already, and return the run."""
     from spiral_lib import pipeline
 
-    run = Path(folder)
+    run = Path(folder).resolve()
     pipeline.train(configs.resolve(preset=preset, overrides=overrides), run)
     return Run(folder=run)
 
