@@ -64,9 +64,10 @@ def read_state(run: Path, fetch: Callable[[str], Path] | None = None) -> State:
     """
     try:
         content = json.loads((run / "state.json").read_text())
-    except (OSError, ValueError) as error:
+        written = {name: content[name] for name in (*_PATHS, "iteration", "opponents")}
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise LineageError(
-            f"'{run}' is no run folder to go on from: {error}; give runs/<run> of an earlier run"
+            f"'{run}' is no run folder to go on from: {error!r}; give runs/<run> of an earlier run"
         ) from error
 
     def place(text: str) -> Path:
@@ -75,9 +76,9 @@ def read_state(run: Path, fetch: Callable[[str], Path] | None = None) -> State:
             raise LineageError(f"'{run}' cannot be continued: '{text}' is missing; restore it or start a new run")
         return path
 
-    found = {name: None if content[name] is None else place(content[name]) for name in _PATHS}
-    opponents = tuple(place(p) for p in content["opponents"])
-    return State(iteration=int(content["iteration"]), opponents=opponents, **found)  # type: ignore[arg-type]
+    found = {name: None if written[name] is None else place(written[name]) for name in _PATHS}
+    opponents = tuple(place(p) for p in written["opponents"])
+    return State(iteration=int(written["iteration"]), opponents=opponents, **found)  # type: ignore[arg-type]
 
 
 def _inside(path: Path, run: Path) -> str:
