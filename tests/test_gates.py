@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from spiral_lib import gates, presets
-from spiral_lib.config import RunConfig
+from spiral_lib.config import GateConfig, RunConfig
 from spiral_lib.ledger import Ledger
 from spiral_lib.types import Decision, Evaluation
 
-CONFIG = presets.tiny()
+CONFIG = replace(presets.tiny(), gates=GateConfig(patience=2))
 HEALTHY = {
     "reasoning/median_tokens": 19.0,
     "reasoning/distinct_4grams": 0.04,
