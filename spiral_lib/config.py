@@ -191,7 +191,7 @@ class LearnerConfig:
         "full", "carry AdamW moments between iterations, or restart them", choices=("full", "none")
     )
     ema_decay: float = setting(
-        0.0, "publish a moving average of the weights over learner steps with this decay; 0 is off", low=0.0, high=0.9999
+        0.0, "publish a moving average of the weights over learner steps, this decay; 0 is off", low=0.0, high=0.9999
     )
     max_mismatch: float = setting(0.02, "k3 between engine and learner above which a step is refused", low=0.0)
 

@@ -62,7 +62,8 @@ def view(files: RunFiles) -> RenderableType:
     table.add_column("now", justify="right")
     table.add_column()
     for measure in measures.outside_self_play(*(m for _, m in files.iterations)):
-        table.add_row(*_row(measure.label.partition(" (")[0], files.iterations, measure.name), _verdict(measure, files.iterations))
+        cells = _row(measure.label.partition(" (")[0], files.iterations, measure.name)
+        table.add_row(*cells, _verdict(measure, files.iterations))
     rows, _ = report_curves.finest(files)
     for label, metric in _TRAINING:
         if any(metric in m for _, m in rows):
