@@ -42,10 +42,10 @@ def audit_registry(registry: str, name: str) -> str:
 
 
 def _laid_out(folder: Path) -> Path:
-    """Return a folder laid out as a run folder: in a remote run's store the small files have a folder of their own."""
-    small = folder / "history"
-    if (small / "lineage").is_dir() and not (folder / "lineage").is_dir():
-        shutil.copytree(small, folder, dirs_exist_ok=True)
+    """Return a folder laid out as a run folder: in a store the newest small files lie in ``history/<iteration>``."""
+    kept = sorted(p for p in (folder / "history").glob("*") if (p / "lineage").is_dir())
+    if kept:
+        shutil.copytree(kept[-1], folder, dirs_exist_ok=True)
     return folder
 
 

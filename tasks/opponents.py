@@ -14,7 +14,7 @@ from spiral_lib import deciding, report
 from spiral_lib import state as paths
 from tasks.config import user_errors
 from tasks.resources import CACHE_VERSION, CPU_IMAGE, SMALL
-from tasks.types import Learned, Scores, TrainState, file, history, is_remote, local, paths_of, run_folder
+from tasks.types import Learned, Scores, TrainState, file, history, is_remote, local, paths_of, placed, run_folder
 
 
 @task(
@@ -25,14 +25,14 @@ def decide(state: TrainState, learned: Learned, scores: Scores | None, config: s
     with user_errors(), run_folder(out) as run:
         if is_remote(out):
             _bring_history(state, learned, scores, run)
-        before = paths_of(state)
+        before = paths_of(state, run, out)
         candidate = paths.Learned(
-            checkpoint=local(learned.checkpoint),
-            optimizer=local(learned.optimizer),
-            training=local(learned.training),
-            shards=(local(learned.shards[-1]),),
+            checkpoint=placed(learned.checkpoint, run, out),
+            optimizer=placed(learned.optimizer, run, out),
+            training=placed(learned.training, run, out),
+            shards=(placed(learned.shards[-1], run, out),),
         )
-        evaluation = local(scores.evaluation) if scores is not None else None
+        evaluation = placed(scores.evaluation, run, out) if scores is not None else None
         after = deciding.decide(configs.from_text(config), before, candidate, evaluation, run=run)
         Deck("SPIRAL", report.body(report.read(run)))
         known = _known_items(state, learned, scores, before, candidate, evaluation)

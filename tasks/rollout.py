@@ -46,7 +46,7 @@ def adopt(earlier: FlyteDirectory, config: str, out: str) -> TrainState:
 def play_shard(shard: int, state: TrainState, config: str, out: str) -> Shard:
     """Play one shard of this iteration's matches; returns its turns as Parquet."""
     with user_errors(), run_folder(out) as run:
-        turns = steps.play_shard(configs.from_text(config), paths_of(state), shard=shard, run=run)
+        turns = steps.play_shard(configs.from_text(config), paths_of(state, run, out), shard=shard, run=run)
         record = lineage.record_path(run, state.iteration + 1, f"play-{shard:02d}")
         return Shard(turns=file(turns, run, out), record=file(record, run, out))
 
@@ -62,7 +62,7 @@ def play_shard(shard: int, state: TrainState, config: str, out: str) -> Shard:
 def play_and_learn(state: TrainState, config: str, out: str) -> Learned:
     """Take all rollout-update steps of an iteration in one process, on-policy."""
     with user_errors(), run_folder(out) as run:
-        made = steps.segment(configs.from_text(config), paths_of(state), run=run)
+        made = steps.segment(configs.from_text(config), paths_of(state, run, out), run=run)
         return Learned(
             checkpoint=directory(made.checkpoint, run, out),
             optimizer=directory(made.optimizer, run, out),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from flytekit import current_context
+from flytekit import FlyteContextManager, current_context
 from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
@@ -109,21 +109,36 @@ def local(item: FlyteDirectory | FlyteFile) -> Path:
     return Path(item.download())
 
 
+def placed(item: FlyteDirectory | FlyteFile, run: Path, out: str) -> Path:
+    """Return the item's local path; what comes from the run's store lies in the run folder as it does in the store.
+
+    So the step records of a remote run name the same paths as those of a local one, and can be audited like them.
+    """
+    source, root = str(item.remote_source or ""), f"{out.rstrip('/')}/"
+    if "://" not in out or not source.startswith(root):
+        return local(item)
+    target = run / source.removeprefix(root)
+    if not target.exists():
+        access = FlyteContextManager.current_context().file_access
+        access.get_data(source, str(target), is_multipart=isinstance(item, FlyteDirectory))
+    return target
+
+
 def fetch(url: str) -> Path:
     """Return the local copy of a folder, or of a JSON file, in a store."""
     return local(FlyteFile(url) if url.endswith(".json") else FlyteDirectory(url))
 
 
-def paths_of(state: TrainState) -> State:
+def paths_of(state: TrainState, run: Path, out: str) -> State:
     """Return the state with everything on the local disk."""
     return State(
         iteration=state.iteration,
-        checkpoint=local(state.checkpoint),
-        optimizer=local(state.optimizer) if state.optimizer is not None else None,
-        champion=local(state.champion),
-        champion_scores=local(state.champion_scores),
-        cold_start=local(state.cold_start),
-        cold_start_scores=local(state.cold_start_scores),
-        opponents=tuple(local(o) for o in state.opponents),
-        ledger=local(state.ledger),
+        checkpoint=placed(state.checkpoint, run, out),
+        optimizer=placed(state.optimizer, run, out) if state.optimizer is not None else None,
+        champion=placed(state.champion, run, out),
+        champion_scores=placed(state.champion_scores, run, out),
+        cold_start=placed(state.cold_start, run, out),
+        cold_start_scores=placed(state.cold_start_scores, run, out),
+        opponents=tuple(placed(o, run, out) for o in state.opponents),
+        ledger=placed(state.ledger, run, out),
     )
