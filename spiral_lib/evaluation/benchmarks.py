@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -223,6 +223,10 @@ def _vote(answer: str) -> str:
     return text if value is None else str(value)
 
 
+def _without_bar(items: Iterable[Any], **_: Any) -> Iterable[Any]:
+    return items
+
+
 def _import_lm_eval() -> Any:
     # Read when the hub client is first imported: no import may wait for a network. Put back at once, since whoever
     # fetches benchmark data from the hub decides for himself.
@@ -230,7 +234,10 @@ def _import_lm_eval() -> Any:
     os.environ.update({name: value or "1" for name, value in before.items()})
     try:
         import lm_eval
+        import lm_eval.api.task
         import lm_eval.tasks
+
+        lm_eval.api.task.tqdm = _without_bar  # building prompts takes milliseconds; our own progress says the rest
     except ImportError as error:
         raise EngineError(
             "benchmarks run through lm-eval, which is not installed; "
