@@ -16,6 +16,9 @@ from spiral_lib.report_style import table
 from spiral_lib.types import Decision
 
 _SHORT = 12
+_MAX_ROWS = 24
+"""Iterations whose payoffs and sample matches are shown; of a longer run the first, the last and some in between."""
+_MAX_STEPS = 300
 
 
 def monitors(files: RunFiles) -> str:
@@ -49,15 +52,24 @@ def payoffs(files: RunFiles) -> str:
     for game in dict.fromkeys(name.split("/")[1] for name in names):
         columns = {n: title(n.split("/")[2].removeprefix("vs_")) for n in names if n.split("/")[1] == game}
         cells: dict[tuple[str, str], Cell] = {}
+        evaluated = [i for i, row in files.iterations if any(name in row for name in columns)]
+        shown = set(spread(evaluated, _MAX_ROWS))
         for iteration, row in files.iterations:
             for name, column in columns.items():
-                if name in row:
+                if name in row and iteration in shown:
                     low, high = interval(row, name)
                     cells[_iteration(iteration), column] = Cell(value=row[name], low=low, high=high)
         rows = list(dict.fromkeys(row for row, _ in cells))
         heat = charts.heat_map(rows, list(columns.values()), cells, "against")
         out.append(f'<h3>{html.escape(title(game))}</h3><p class="soft">Mean return, 95 % interval.</p>{heat}')
     return "".join(out)
+
+
+def spread(numbers: Sequence[int], most: int) -> list[int]:
+    """Return at most so many of the numbers, the first and the last among them and the rest evenly between."""
+    if len(numbers) <= most:
+        return list(numbers)
+    return [numbers[round(k * (len(numbers) - 1) / (most - 1))] for k in range(most)]
 
 
 def _iteration(number: int) -> str:
@@ -129,7 +141,8 @@ def pool(files: RunFiles) -> str:
 def samples(matches: Sequence[Mapping[str, Any]]) -> str:
     """Return sample matches as folded transcripts, newest iteration first; every text is escaped."""
     out = []
-    for match in sorted(matches, key=lambda m: -int(m["iteration"])):
+    shown = set(spread(sorted({int(m["iteration"]) for m in matches}), _MAX_ROWS))
+    for match in sorted((m for m in matches if int(m["iteration"]) in shown), key=lambda m: -int(m["iteration"])):
         returns = " / ".join(f"{r:+.2f}" for r in match["returns"])
         heading = f"iteration {match['iteration']}, {match['game']} {match['episode']}: {match['end_reason']}"
         turns = "".join(_turn(turn) for turn in match["turns"])
@@ -211,14 +224,15 @@ def lineage(files: RunFiles) -> str:
             _hashes({name: a.sha256 for name, a in r.inputs.items()}),
             _hashes({name: a.sha256 for name, a in r.outputs.items()}),
         )
-        for r in files.records
+        for r in files.records[-_MAX_STEPS:]
     ]
+    which = "All steps" if len(rows) == len(files.records) else f"The newest {len(rows)} steps"
     steps = table(("iteration", "step", "start (UTC)", "seconds", "read", "wrote"), rows, numbers=(0, 3))
     return (
         f"<p>Digest of all {len(files.records)} steps: <code>{digest(files)}</code>. "
         f"<code>spiral audit runs/{html.escape(files.name)}</code> hashes every file again.</p>"
         f'<p class="soft">{"<br>".join(map(html.escape, facts))}</p>'
-        f"<details><summary>All steps, with the first {_SHORT} digits of each hash</summary>{steps}</details>"
+        f"<details><summary>{which}, with the first {_SHORT} digits of each hash</summary>{steps}</details>"
     )
 
 

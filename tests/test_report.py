@@ -222,3 +222,22 @@ def test_a_long_terminal_curve_is_averaged_to_its_width() -> None:
     shown = watch.curve([float(i) for i in range(1000)], width=24)
     assert len(shown) == 24
     assert shown[0] == "▁" and shown[-1] == "█"
+
+
+def test_a_long_run_shows_its_first_its_last_and_some_in_between(micro_run: Path) -> None:
+    from spiral_lib import report_parts
+
+    files = report.read(micro_run)
+    row, match = files.iterations[-1][1], files.samples[0]
+    long = dataclasses.replace(
+        files,
+        iterations=tuple((i, row) for i in range(500)),
+        samples=tuple({**match, "iteration": i} for i in range(1, 500)),
+        records=files.records * 200,
+    )
+    page = report.body(long)
+    assert "iteration 499" in page and page.count("<summary>iteration ") == 24
+    assert page.count("<tr><th>iteration ") == 23 and "<tr><th>cold start</th>" in page
+    assert "The newest 300 steps" in page
+    assert report_parts.spread(range(100), 3) == [0, 50, 99]
+    assert report_parts.spread([4, 5], 3) == [4, 5]
