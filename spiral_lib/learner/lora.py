@@ -6,6 +6,7 @@ ordinary model and nothing else has to know of adapters.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,11 +36,15 @@ def add(model: Any, rank: int, *, seed: int, checkpoint: str) -> None:
             f"learner.lora_rank={rank} needs peft, which is not installed: pip install 'spiral-pipeline[lora]'"
         ) from error
     config = LoraConfig(r=rank, lora_alpha=_SCALE * rank, target_modules="all-linear", lora_dropout=0.0)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed_for(seed, "lora", checkpoint))
+    with torch.random.fork_rng():  # peft draws from the process's generator; what it drew is replaced below
         inject_adapter_in_model(config, model)
+    drawn = torch.Generator().manual_seed(seed_for(seed, "lora", checkpoint))
     for name, p in model.named_parameters():
         p.requires_grad_("lora_" in name)
+        if "lora_A" in name:
+            bound = 1.0 / math.sqrt(p.shape[1])
+            with torch.no_grad():
+                p.copy_((2.0 * torch.rand(p.shape, generator=drawn) - 1.0) * bound)
     model.eval()
 
 
