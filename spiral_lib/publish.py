@@ -77,12 +77,12 @@ def _sample(episode: Episode, iteration: int) -> dict[str, Any]:
 
 
 def copy_history(run: Path, out: Path) -> Path:
-    """Copy a run's small files to ``out`` and return it: what one needs to judge and audit a run, without weights."""
+    """Copy a run's small files to ``out`` and return it: what one needs to judge a run, without weights, turns and replies."""
     out.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         if (run / name).is_file():
             shutil.copyfile(run / name, out / name)
     for name in FOLDERS:
         if (run / name).is_dir():
-            shutil.copytree(run / name, out / name, dirs_exist_ok=True)
+            shutil.copytree(run / name, out / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.parquet"))
     return out

@@ -146,14 +146,16 @@ def _learning_inputs(state: State) -> dict[str, Path]:
 
 
 def evaluate(config: RunConfig, checkpoint: Path, cold_start: Path, *, iteration: int, run: Path) -> Path:
-    """Measure a checkpoint outside self-play; return the evaluation as JSON."""
+    """Measure a checkpoint outside self-play; return the evaluation as JSON, the replies in a folder beside it."""
     from spiral_lib import evaluation
 
     set_threads(config)
-    out = run / "evaluations" / f"{iteration:04d}.json"
+    out, replies = run / "evaluations" / f"{iteration:04d}.json", replies_folder(config, run, iteration)
 
     def body() -> None:
-        made = evaluation.evaluate(checkpoint, cold_start=cold_start, config=config, iteration=iteration)
+        made = evaluation.evaluate(
+            checkpoint, cold_start=cold_start, config=config, iteration=iteration, records=replies
+        )
         durable.write_text(out, made.to_json())
 
     lineage.run_step(
@@ -163,10 +165,17 @@ def evaluate(config: RunConfig, checkpoint: Path, cold_start: Path, *, iteration
         inputs={"checkpoint": checkpoint, "cold_start": cold_start},
         values={"iteration": iteration},
         config=config,
-        outputs={"evaluation": out},
+        outputs={"evaluation": out} if replies is None else {"evaluation": out, "replies": replies},
         body=body,
     )
     return out
+
+
+def replies_folder(config: RunConfig, run: Path, iteration: int) -> Path | None:
+    """Return where an evaluation keeps its benchmark replies, a Parquet file each; None where no benchmark runs."""
+    if not config.evaluation.bank and not config.evaluation.benchmarks:
+        return None
+    return run / "evaluations" / f"{iteration:04d}"
 
 
 def check(config: RunConfig, shards: Sequence[Path], *, run: Path, full: bool, tolerated: float) -> list[Path]:

@@ -7,16 +7,18 @@ from spiral_lib import config as configs
 from spiral_lib import lineage, steps
 from tasks.config import user_errors
 from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE, SECRETS
-from tasks.types import Learned, Scores, TrainState, file, placed, run_folder
+from tasks.types import Learned, Scores, TrainState, directory, file, placed, run_folder
 
 
 @task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION, secret_requests=SECRETS)
 def evaluate(state: TrainState, learned: Learned, config: str, out: str) -> Scores:
     """Measure the candidate: exact game metrics, matches against fixed opponents, the bank through lm-eval."""
     with user_errors(), run_folder(out) as run:
-        iteration, start = state.iteration + 1, placed(state.cold_start, run, out)
-        made = steps.evaluate(
-            configs.from_text(config), placed(learned.checkpoint, run, out), start, iteration=iteration, run=run
+        settings, iteration, start = configs.from_text(config), state.iteration + 1, placed(state.cold_start, run, out)
+        made = steps.evaluate(settings, placed(learned.checkpoint, run, out), start, iteration=iteration, run=run)
+        record, replies = lineage.record_path(run, iteration, "evaluate"), steps.replies_folder(settings, run, iteration)
+        return Scores(
+            evaluation=file(made, run, out),
+            record=file(record, run, out),
+            replies=None if replies is None else directory(replies, run, out),
         )
-        record = lineage.record_path(run, iteration, "evaluate")
-        return Scores(evaluation=file(made, run, out), record=file(record, run, out))

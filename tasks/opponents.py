@@ -53,6 +53,7 @@ def decide(state: TrainState, learned: Learned, scores: Scores | None, config: s
             opponents=opponents,
             ledger=file(after.ledger, run, out),
             history=history(run, out, after.iteration),
+            replies=None if scores is None else scores.replies,
         )
 
 

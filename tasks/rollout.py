@@ -74,7 +74,7 @@ def play_and_learn(state: TrainState, config: str, out: str) -> Learned:
 
 def _first_state(made: State, run: Path, out: str) -> TrainState:
     checkpoint = directory(made.checkpoint, run, out)
-    same = made.champion == made.checkpoint
+    same, replies = made.champion == made.checkpoint, run / "evaluations" / "0000"
     start, scores = directory(made.cold_start, run, out), file(made.cold_start_scores, run, out)
     return TrainState(
         iteration=0,
@@ -87,4 +87,5 @@ def _first_state(made: State, run: Path, out: str) -> TrainState:
         opponents=[directory(o, run, out) for o in made.opponents],
         ledger=file(made.ledger, run, out),
         history=history(run, out, 0),
+        replies=directory(replies, run, out) if replies.is_dir() else None,
     )

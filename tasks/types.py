@@ -19,7 +19,7 @@ from spiral_lib.state import State
 class TrainState:
     """Where a run stands after an iteration; ``history`` holds its small files (metrics, ledger, lineage, report).
 
-    ``optimizer`` is None where AdamW starts without moments.
+    ``optimizer`` is None where AdamW starts without moments; ``replies`` are those of the iteration's evaluation.
     """
 
     iteration: int
@@ -32,6 +32,7 @@ class TrainState:
     ledger: FlyteFile
     history: FlyteDirectory
     optimizer: FlyteDirectory | None = None
+    replies: FlyteDirectory | None = None
 
 
 @dataclass
@@ -55,10 +56,11 @@ class Learned:
 
 @dataclass
 class Scores:
-    """What was measured outside the games, and the record of the step."""
+    """What was measured outside self-play, the record of the step, and the benchmark replies where a benchmark ran."""
 
     evaluation: FlyteFile
     record: FlyteFile
+    replies: FlyteDirectory | None = None
 
 
 def is_remote(out: str) -> bool:

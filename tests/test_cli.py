@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 import micro_runs
+import pyarrow.parquet as pq
 import pytest
 
 from spiral_lib import cli, config, plugins, trajectories
@@ -228,6 +229,35 @@ def test_a_checkpoint_is_evaluated_under_its_own_run(micro_run: Path, spiral: Ru
     recorded = json.loads((micro_run / "evaluations" / "0002.json").read_text())["metrics"]
     assert code == 0 and json.loads(out)["metrics"] == recorded
     assert json.loads((tmp_path / "e.json").read_text())["metrics"] == recorded
+
+
+def test_sample_sizes_are_told_without_a_checkpoint(spiral: Run) -> None:
+    code, out, _ = spiral("eval", "--power", "0.1")
+    assert code == 0 and "388 items per checkpoint" in out and "aime24" in out
+    code, out, _ = spiral("eval", "--power", "0.1", "--baseline", "0.1", "--json")
+    found = json.loads(out)
+    assert code == 0 and {row["unit"] for row in found["sizes"]} >= {"items", "matches"}
+    smallest = {row["benchmark"]: row["effect"] for row in found["detectable"]}
+    assert smallest["mmlu_pro"] < smallest["math500"] < smallest["aime24"]
+    for wrong in (("--power", "0.6"), ("--power", "0.1", "run"), ("--baseline", "0.1", "run"), ()):
+        code, out, err = spiral("eval", *wrong)
+        assert code == 2 and not out and len(err.strip().splitlines()[-1]) > 20, wrong
+
+
+def test_the_papers_rows_are_printed_for_a_checkpoint_and_its_replies_kept(
+    micro_run: Path, spiral: Run, tmp_path: Path
+) -> None:
+    small = f"{micro_runs.SMALL} evaluation.data_dir={tmp_path} rollout.max_new_tokens=4"
+    argv = ("eval", str(micro_run / "checkpoints" / "0002"), "--preset", "smoke", "--set", small)
+    code, out, err = spiral(*argv, "--suite", "paper")
+    assert code == 0, err
+    assert "math500" in out and "not measured" in out and str(tmp_path / "aime24.jsonl") in out
+    assert "kuhn_poker vs random" in out and "n=2" in out
+    code, out, err = spiral(*argv, "--suite", "bank", "--records", str(tmp_path / "kept"), "--json")
+    assert code == 0, err
+    rows = json.loads(out)["benchmarks"]
+    assert [(row["name"], row["n"]) for row in rows] == [("bank", 4)]
+    assert pq.read_table(tmp_path / "kept" / "bank.parquet").num_rows == 4
 
 
 def test_a_run_is_trained_and_extended_by_the_same_command(

@@ -39,7 +39,7 @@ def metrics(run: Path) -> list[dict[str, float]]:
 
 def episodes(run: Path) -> list[Episode]:
     """Return all episodes of a run without the columns that name the iteration or shard they were played in."""
-    return list(trajectories.read_episodes(sorted(run.rglob("*.parquet"))))
+    return list(trajectories.read_episodes(sorted((run / "trajectories").rglob("*.parquet"))))
 
 
 def test_the_run_folder_holds_what_the_contract_names(micro_run: Path) -> None:

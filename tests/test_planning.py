@@ -45,7 +45,7 @@ def test_a_model_of_unknown_size_is_refused_with_a_way_out() -> None:
 def test_a_real_run_played_what_was_predicted(micro_run: Path) -> None:
     config = dataclasses.replace(from_text((micro_run / "config.yaml").read_text()), iterations=2)
     predicted = planning.count_tokens(config)
-    episodes = list(trajectories.read_episodes(sorted(micro_run.rglob("*.parquet"))))
+    episodes = list(trajectories.read_episodes(sorted((micro_run / "trajectories").rglob("*.parquet"))))
     turns = [turn for episode in episodes for turn in episode.turns]
     prompts = sum(len(turn.prompt_ids) for turn in turns if turn.prompt_ids)
     written = sum((micro_run / name).stat().st_size for name in ("optimizer/0001/optimizer.safetensors",))

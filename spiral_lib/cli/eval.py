@@ -22,11 +22,27 @@ Examples:
   spiral eval runs/tiny-0f3a1c2b
   spiral eval runs/tiny-0f3a1c2b/checkpoints/0004 --json > scores.json
   spiral eval my-checkpoint --preset tiny --set "evaluation.matches=400"
+  spiral eval runs/tiny-0f3a1c2b --suite paper --records replies
+  spiral eval --power 0.1 --baseline 0.5
 
 \b
 A run folder means its champion. Seeds come from the configuration alone: equal checkpoints get equal scores."""
 )
-@click.argument("checkpoint")
+@click.argument("checkpoint", required=False)
+@click.option(
+    "--suite",
+    "suites",
+    multiple=True,
+    metavar="NAME",
+    help="Print the table of a suite (paper) or of one benchmark instead; may be repeated.",
+)
+@click.option(
+    "--records",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for every benchmark reply with its verdict, as Parquet.",
+)
+@click.option("--power", type=float, metavar="EFFECT", help="How many items or matches show a rise of EFFECT; no run.")
+@click.option("--baseline", type=float, help="Share from which --power counts.  [default: 0.5]")
 @click.option(
     "--cold-start",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -36,7 +52,11 @@ A run folder means its champion. Seeds come from the configuration alone: equal 
 @configured(None)
 @json_option
 def COMMAND(
-    checkpoint: str,
+    checkpoint: str | None,
+    suites: tuple[str, ...],
+    records: Path | None,
+    power: float | None,
+    baseline: float | None,
     cold_start: Path | None,
     out: Path | None,
     preset: str | None,
@@ -46,10 +66,25 @@ def COMMAND(
 ) -> None:
     """Measure CHECKPOINT: exact game metrics, matches against fixed opponents, the bank, reasoning indicators."""
     from spiral_lib import durable, evaluation, lineup, steps
+    from spiral_lib.cli import _suites
     from spiral_lib.cli._options import chosen_config
 
+    if power is not None:
+        if checkpoint is not None or suites:
+            raise click.UsageError("--power measures nothing; leave CHECKPOINT and --suite out")
+        _suites.show_power(power, baseline=0.5 if baseline is None else baseline, as_json=as_json)
+        return
+    if baseline is not None:
+        raise click.UsageError("--baseline belongs to --power")
+    if checkpoint is None:
+        raise click.UsageError("name a CHECKPOINT or a run folder")
     folder = lineup.locate(checkpoint)
     config = chosen_config(preset, config_file, overrides) or lineup.config_of(folder)
+    if suites:
+        if cold_start is not None:
+            raise click.UsageError("--cold-start belongs to the evaluation without --suite")
+        _suites.run_suites(suites, folder, config=config, records=records, out=out, as_json=as_json)
+        return
     start = cold_start or _cold_start_of(folder)
     if start is None:
         config = _without_cold_start(config)
@@ -59,7 +94,9 @@ def COMMAND(
         def show(stage: str, done: int, total: int) -> None:
             bar(done, total, stage)
 
-        made = evaluation.evaluate(folder, cold_start=start or folder, config=config, iteration=0, on_progress=show)
+        made = evaluation.evaluate(
+            folder, cold_start=start or folder, config=config, iteration=0, records=records, on_progress=show
+        )
     if out is not None:
         durable.write_text(out, made.to_json())
     if as_json:

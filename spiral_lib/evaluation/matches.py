@@ -75,7 +75,7 @@ def metrics(found: Outcome) -> dict[str, float]:
     endpoint error voided are neither won nor lost; ``void_n`` counts them. Nothing else leaves the denominator.
     Without a match that counts, only ``void_n`` and an ``_n`` of 0 are given.
     """
-    prefix = f"eval/{found.game}/vs_{found.opponent.replace(':', '_')}"
+    prefix = prefix_of(found.game, found.opponent)
     played = [value for value in found.returns if value is not None]
     n = len(played)
     counts = {f"{prefix}/win_rate_n": float(n), f"{prefix}/void_n": float(len(found.returns) - n)}
@@ -96,3 +96,8 @@ def metrics(found: Outcome) -> dict[str, float]:
         f"{prefix}/invalid_rate": found.own_forfeits / n,
         f"{prefix}/opponent_invalid_rate": found.opponent_forfeits / n,
     }
+
+
+def prefix_of(game: str, opponent: str) -> str:
+    """Return what the metrics of a game against an opponent begin with; its text form makes one part of the name."""
+    return f"eval/{game}/vs_{opponent.replace(':', '_').replace('/', '_')}"

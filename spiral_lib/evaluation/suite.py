@@ -15,7 +15,8 @@ from pathlib import Path
 from spiral_lib import stats
 from spiral_lib.config import Named, RunConfig
 from spiral_lib.errors import ConfigError, DataQualityError
-from spiral_lib.types import Evaluation, RefKind
+from spiral_lib.evaluation import matches
+from spiral_lib.types import Evaluation, PolicyRef, RefKind
 
 PAPER_BENCHMARKS = (
     "math500", "aime24", "aime25", "olympiadbench", "amc23", "minerva272", "gpqa_diamond", "mmlu_pro",
@@ -69,15 +70,17 @@ def run(
     """Return the rows of suites and single benchmarks for a checkpoint.
 
     ``evaluation.matches``, ``benchmark_replies``, ``benchmark_limit`` and the like come from the configuration, its
-    games and opponents do not. Every benchmark reply goes to ``<records>/<benchmark>.parquet``.
+    games do not; of its opponents the hosted models (``api:<model>``) play, beside random and optimal. Every benchmark reply goes to ``<records>/<benchmark>.parquet``.
     """
     from spiral_lib import evaluation
 
     wanted, games = _expand(names)
     found = [_find(name, config) for name in wanted]
+    models = tuple(o for o in config.evaluation.opponents if o.startswith(f"{RefKind.API.value}:"))
+    opponents = (RefKind.RANDOM.value, RefKind.OPTIMAL.value, *models)
     settings = dataclasses.replace(
         config.evaluation,
-        opponents=(RefKind.RANDOM.value, RefKind.OPTIMAL.value) if games else (),
+        opponents=opponents if games else (),
         exploitability_games=tuple(g for g in config.evaluation.exploitability_games if g in games),
         bank="bank" in wanted,
         benchmarks=tuple(b.name for b in found if not b.missing and b.name != "bank"),
@@ -90,7 +93,9 @@ def run(
     if set(PAPER_BENCHMARKS) <= set(wanted):
         rows += (_average(rows),)
     return SuiteResult(
-        benchmarks=rows, games=tuple(row for game in games for row in _game(game, made)), evaluation=made
+        benchmarks=rows,
+        games=tuple(row for game in games for row in _game(game, made, opponents)),
+        evaluation=made,
     )
 
 
@@ -185,11 +190,13 @@ def _average(rows: Sequence[Row]) -> Row:
     )
 
 
-def _game(game: str, made: Evaluation) -> list[Row]:
+def _game(game: str, made: Evaluation, opponents: Sequence[str]) -> list[Row]:
     rows = []
-    for opponent in (RefKind.RANDOM.value, RefKind.OPTIMAL.value):
-        prefix = f"eval/{game}/vs_{opponent}"
+    for opponent in opponents:
+        prefix = matches.prefix_of(game, opponent)
         if f"{prefix}/win_rate" not in made.metrics:
+            if f"{prefix}/void_n" in made.metrics:
+                rows.append(Row(name=game, opponent=opponent, note="the opponent answered in no match"))
             continue
         rows.append(
             Row(
@@ -202,7 +209,9 @@ def _game(game: str, made: Evaluation) -> list[Row]:
                 note=verdict(made.match_returns[f"{game}/{opponent}"]),
             )
         )
-    rows.append(Row(name=game, opponent=_FIXED_MODEL, note="the paper's opponent is a hosted model; name one yourself"))
+    if not any(PolicyRef.parse(opponent).kind is RefKind.API for opponent in opponents):
+        note = 'the paper\'s opponent is a hosted model; name one: evaluation.opponents=["api:<model>"]'
+        rows.append(Row(name=game, opponent=_FIXED_MODEL, note=note))
     return rows
 
 

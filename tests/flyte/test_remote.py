@@ -96,6 +96,6 @@ def test_a_remote_training_ends_at_the_checkpoint_of_the_local_one(plane: Any, t
 
 def turns(run: Path) -> list[list[object]]:
     found = []
-    for file in sorted(run.rglob("*.parquet")):
+    for file in sorted((run / "trajectories").rglob("*.parquet")):
         found += [[e.id, e.returns, [t.response_ids for t in e.turns]] for e in trajectories.read_episodes([file])]
     return found
