@@ -86,6 +86,17 @@ def test_mapped_shards_end_at_the_hashes_of_the_plain_driver_and_a_second_run_co
     assert records(run) == before
 
 
+def test_a_halt_ends_the_command_with_its_reasons(micro_checkpoint: Path, tmp_path: Path) -> None:
+    more = "gates.on_collapse=halt gates.max_empty_share=0 gates.min_length_share=1 gates.max_invalid_share=0"
+    run = tmp_path / "run"
+    overrides = micro_runs.overrides(micro_checkpoint, f"{more} evaluation.bank=false")
+    halted = train("--preset", "smoke", "--overrides", overrides, "--out", str(run), home=tmp_path)
+    assert halted.code not in (0, None)
+    assert "the gate halted the run at iteration 1" in " ".join(halted.text.replace("│", " ").split())
+    assert "Traceback" not in halted.text
+    assert (run / "report.html").exists()
+
+
 def test_help_is_quick_and_explains_every_option(tmp_path: Path) -> None:
     shown = min((train("--help", home=tmp_path) for _ in range(2)), key=lambda outcome: outcome.cpu_s)
     assert shown.code == 0
