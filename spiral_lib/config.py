@@ -336,6 +336,16 @@ def config_hash(config: RunConfig) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def rewards_text(config: RunConfig) -> str:
+    """Return the reward configuration as canonical JSON."""
+    return json.dumps(to_dict(config.rewards), sort_keys=True, separators=(",", ":"))
+
+
+def is_evaluated(config: RunConfig, iteration: int, *, adopted: bool) -> bool:
+    """Return whether an iteration is evaluated: every so many, and always the first after going on from another run."""
+    return adopted or iteration % config.evaluation.every == 0
+
+
 def _build(current: Any, changes: Mapping[str, Any], path: str) -> Any:
     known = {f.name: f for f in dataclasses.fields(current)}
     hints = typing.get_type_hints(type(current))

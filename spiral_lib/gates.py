@@ -12,7 +12,9 @@ Comparisons. Against the champion and, so that many small steps down cannot add 
 - returns against frozen opponents, for games without exploitability: paired sums of seat-swapped matches, sign-flip
   test; tolerated drop ``MAX_RETURN_DROP``. Where exploitability is known these returns do not count, because a policy
   that learns to mix wins less against a weak opponent than one that only exploits it;
-- for every game, the return against the cold start, which is 0 for the cold start itself: sign-flip test on pairs.
+- for every game, the return against the cold start, which is 0 for the cold start itself: sign-flip test on pairs;
+- where the run went on from another one under another reward configuration, the bank against the same bank just before
+  the change.
 
 A comparison is a clear loss when its p-value is below ``alpha`` divided by the number of comparisons (Bonferroni: the
 gate as a whole is wrong with probability ``alpha`` at most) and it is worse by more than its tolerance. It is doubtful
@@ -106,7 +108,8 @@ def decide(
         return GateDecision(
             decision=decision, reasons=tuple(alarms.values()), alarms=names, halt=gates.on_collapse == "halt"
         )
-    return _weigh(compare(candidate, champion, cold_start, config), missing(candidate, champion), ledger, config)
+    comparisons = [*compare(candidate, champion, cold_start, config), *since_reward_change(candidate, ledger, config)]
+    return _weigh(comparisons, missing(candidate, champion), ledger, config)
 
 
 def _weigh(comparisons: Sequence[Comparison], absent: Sequence[str], ledger: Ledger, config: RunConfig) -> GateDecision:
@@ -142,7 +145,7 @@ def compare(
     found: list[Comparison] = []
     references = [("champion", champion)] + ([] if champion == cold_start else [("cold start", cold_start)])
     for against, reference in references:
-        found += _bank(candidate, reference, against, config.gates.max_bank_drop)
+        found += _bank(candidate.bank_correct, reference.bank_correct, against, config.gates.max_bank_drop)
         found += _exploitability(candidate, reference, against, config.gates.max_exploitability_rise)
     found += _returns(candidate, champion)
     for name, returns in candidate.match_returns.items():
@@ -150,6 +153,14 @@ def compare(
             pairs = _pair_sums(returns, (0.0,) * len(returns))
             found.append(_return_comparison(f"return in {name}", "cold start", pairs))
     return found
+
+
+def since_reward_change(candidate: Evaluation, ledger: Ledger, config: RunConfig) -> list[Comparison]:
+    """Return the bank's comparison with its verdicts just before the rewards changed; none where they did not."""
+    if ledger.reward_change is None:
+        return []
+    before = ledger.reward_change.bank_correct
+    return _bank(candidate.bank_correct, before, "time before the reward change", config.gates.max_bank_drop)
 
 
 def missing(candidate: Evaluation, champion: Evaluation) -> list[str]:
@@ -166,11 +177,13 @@ def missing(candidate: Evaluation, champion: Evaluation) -> list[str]:
     return absent
 
 
-def _bank(candidate: Evaluation, reference: Evaluation, against: str, tolerance: float) -> list[Comparison]:
-    n = len(candidate.bank_correct)
-    if n == 0 or n != len(reference.bank_correct):
+def _bank(
+    candidate: Sequence[bool], reference: Sequence[bool], against: str, tolerance: float
+) -> list[Comparison]:
+    n = len(candidate)
+    if n == 0 or n != len(reference):
         return []
-    pairs = list(zip(candidate.bank_correct, reference.bank_correct, strict=True))
+    pairs = list(zip(candidate, reference, strict=True))
     better = sum(new and not old for new, old in pairs)
     worse = sum(old and not new for new, old in pairs)
     return [

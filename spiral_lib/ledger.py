@@ -57,13 +57,23 @@ class DecisionRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RewardChange:
+    """The reward configurations before and after a change, as JSON, and the bank's verdicts just before it."""
+
+    before: str
+    after: str
+    bank_correct: tuple[bool, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
     """State of a run between iterations, weights and optimizer excepted.
 
     ``baselines`` are the RAE cells as ``RoleBaselines.to_json`` names them; ``iteration`` is the last finished one
     (0: the cold start); ``lr_scale`` multiplies the learning rate; ``holds`` counts held iterations in a row;
     ``grad_norms`` is the history the collapse sentinel compares with, oldest first; ``known_problems`` are the digests
-    of the problems posed so far, oldest first, by duel game, and empty where no game carries its bank.
+    of the problems posed so far, oldest first, by duel game, and empty where no game carries its bank; ``rewards`` is
+    the reward configuration as JSON ("" in ledgers that do not say), ``reward_change`` its change when the run began.
     """
 
     iteration: int = 0
@@ -77,12 +87,15 @@ class Ledger:
     grad_norms: tuple[float, ...] = ()
     notes: Mapping[str, Note] = field(default_factory=dict)
     known_problems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rewards: str = ""
+    reward_change: RewardChange | None = None
 
     def to_json(self) -> str:
         """Return JSON text with sorted keys: equal ledgers give equal text, which ``from_json`` reads back exactly."""
         content = {"version": LEDGER_VERSION, **dataclasses.asdict(self)}
-        if not self.known_problems:
-            del content["known_problems"]
+        for name in ("known_problems", "rewards", "reward_change"):
+            if not content[name]:
+                del content[name]
         return json.dumps(_encode(content), sort_keys=True, indent=1, allow_nan=False)
 
     @classmethod
@@ -102,8 +115,9 @@ class Ledger:
 
 
 def _decode_ledger(content: dict[str, Any]) -> Ledger:
-    champion = content.pop("champion")
+    champion, change = content.pop("champion"), content.pop("reward_change", None)
     return Ledger(
+        reward_change=None if change is None else RewardChange(**change | {"bank_correct": _bools(change)}),
         baselines=_floats(content.pop("baselines")),
         pool=tuple(PoolEntry(**{**e, "rating": _optional(e["rating"])}) for e in content.pop("pool")),
         champion=None if champion is None else Champion(**{**champion, "metrics": _floats(champion["metrics"])}),
@@ -144,6 +158,10 @@ def _decode_float(value: Any) -> float:
 
 def _floats(values: Mapping[str, Any]) -> dict[str, float]:
     return {k: _decode_float(v) for k, v in values.items()}
+
+
+def _bools(change: Mapping[str, Any]) -> tuple[bool, ...]:
+    return tuple(bool(correct) for correct in change["bank_correct"])
 
 
 def _optional(value: Any) -> float | None:

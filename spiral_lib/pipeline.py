@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spiral_lib import deciding, starting, steps
-from spiral_lib.config import RunConfig, config_hash
+from spiral_lib.config import RunConfig, config_hash, is_evaluated
 from spiral_lib.state import Learned, State, read_state
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,8 @@ def iterate(config: RunConfig, state: State, run: Path) -> State:
     learned = learn(config, state, run)
     iteration = state.iteration + 1
     scores = None
-    if iteration % config.evaluation.every == 0:
+    is_adopted = state.iteration == 0 and state.checkpoint != state.cold_start
+    if is_evaluated(config, iteration, adopted=is_adopted):
         scores = steps.evaluate(config, learned.checkpoint, state.cold_start, iteration=iteration, run=run)
     return deciding.decide(config, state, learned, scores, run=run)
 

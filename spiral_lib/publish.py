@@ -77,7 +77,7 @@ def _sample(episode: Episode, iteration: int) -> dict[str, Any]:
 
 
 def copy_history(run: Path, out: Path) -> Path:
-    """Copy a run's small files to ``out`` and return it: what one needs to judge a run, without weights, turns and replies."""
+    """Copy a run's small files to ``out`` and return it: what it takes to judge a run, no weights, turns or replies."""
     out.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         if (run / name).is_file():

@@ -107,6 +107,8 @@ def _runner(record: StepRecord, config: RunConfig, run: Path) -> Callable[[], ob
     if kind == "evaluate":
         checkpoint, start = (_place(record, run, name) for name in ("checkpoint", "cold_start"))
         return lambda: steps.evaluate(config, checkpoint, start, iteration=record.order, run=run)
+    if kind == "adopt":
+        raise ConfigError(f"step '{record.step}' takes over another run and cannot be replayed; replay later steps")
     if kind == "decide":
         state, learned, scores = _decided(record, run)
         return lambda: deciding.decide(config, state, learned, scores, run=run)
@@ -118,7 +120,7 @@ def _runner(record: StepRecord, config: RunConfig, run: Path) -> Callable[[], ob
         return lambda: steps.learn(config, state, shards, run=run)
     if kind == "segment":
         return lambda: steps.segment(config, state, run=run)
-    raise ConfigError(f"step '{record.step}' cannot be replayed: it takes over another run; replay the steps after it")
+    raise ConfigError(f"step '{record.step}' cannot be replayed; replay the steps after it")
 
 
 def _place(record: StepRecord, run: Path, name: str) -> Path:

@@ -9,7 +9,7 @@ import html
 import math
 from pathlib import Path
 
-from spiral_lib import config, durable, measures, report_curves, report_parts
+from spiral_lib import config, durable, measures, report_curves, report_parts, report_verdicts
 from spiral_lib.measures import Change
 from spiral_lib.report_files import RunFiles, read
 from spiral_lib.report_style import framed, grid, page, section, table
@@ -36,6 +36,7 @@ def body(files: RunFiles) -> str:
         "Gate": report_parts.decisions(files),
         "Opponent pool": report_parts.pool(files),
         "Sample matches": report_parts.samples(files.samples),
+        "Match quality": report_verdicts.figure(files.reviews),
         "Cost": report_parts.cost(files),
         "Lineage": report_parts.lineage(files),
     }

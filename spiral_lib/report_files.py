@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spiral_lib import config, lineage
+from spiral_lib import config, lineage, report_verdicts
 from spiral_lib.errors import LineageError
 from spiral_lib.ledger import Ledger
 from spiral_lib.lineage import StepRecord
+from spiral_lib.report_verdicts import Review
 from spiral_lib.tournament import Standings
 from spiral_lib.tournament_page import read_standings
 
@@ -40,6 +41,7 @@ class RunFiles:
     records: tuple[StepRecord, ...] = ()
     quarantined: tuple[Quarantined, ...] = ()
     standings: Standings | None = None
+    reviews: tuple[Review, ...] = ()
 
     @property
     def alarms(self) -> tuple[tuple[int, str], ...]:
@@ -65,6 +67,7 @@ def read(run: Path) -> RunFiles:
         records=_records(run),
         quarantined=_quarantined(run / "quarantine"),
         standings=read_standings(standings) if standings.is_file() else None,
+        reviews=report_verdicts.read(run),
     )
 
 

@@ -54,12 +54,12 @@ padding:.4rem;background:var(--card)}
 """
 
 
-def page(title: str, body: str) -> str:
-    """Return a whole HTML document around a body that ``framed`` made."""
+def page(title: str, body: str, *, head: str = "") -> str:
+    """Return a whole HTML document around a body that ``framed`` made; ``head`` is more HTML for its head."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
+        f'<meta name="color-scheme" content="light dark">{head}'
         f"<title>{html.escape(title)}</title><style>body{{margin:0}}</style></head><body>{body}</body></html>"
     )
 

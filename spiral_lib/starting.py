@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from pathlib import Path
 
 from spiral_lib import checkpoints, durable, lineage, preflight, publish
-from spiral_lib.config import RunConfig, config_hash, dump_yaml, from_text
+from spiral_lib.config import RunConfig, config_hash, dump_yaml, from_text, rewards_text
 from spiral_lib.errors import ConfigError
-from spiral_lib.ledger import Champion, EvaluationRecord, Ledger
+from spiral_lib.ledger import Champion, EvaluationRecord, Ledger, RewardChange
 from spiral_lib.rae import RoleBaselines
 from spiral_lib.state import State, read_state, write_state
 from spiral_lib.steps import baselines_of, evaluate, set_threads, training_json
 from spiral_lib.types import Evaluation
+
+log = logging.getLogger(__name__)
 
 
 def open_run(config: RunConfig, run: Path, *, resume_from: Path | None = None) -> None:
@@ -25,7 +28,7 @@ def open_run(config: RunConfig, run: Path, *, resume_from: Path | None = None) -
     if resume_from is not None:
         if resume_from.resolve() == run.resolve():
             raise ConfigError(f"'{run}' cannot resume from itself; leave --resume_from out to continue it")
-        read_state(resume_from)
+        _check_reward_change(config, Ledger.from_json(read_state(resume_from).ledger.read_text()))
     written = run / "config.yaml"
     try:
         if written.is_file():
@@ -73,6 +76,7 @@ def cold_start(config: RunConfig, run: Path) -> State:
         ledger = Ledger(
             champion=Champion(iteration=0, checkpoint=identity, metrics=metrics),
             evaluations=(EvaluationRecord(iteration=0, metrics=metrics),),
+            rewards=rewards_text(config),
         )
         durable.write_text(ledger_path, ledger.to_json())
 
@@ -98,7 +102,8 @@ def adopt(config: RunConfig, earlier: State, run: Path) -> State:
     """Begin a run where an earlier one ended: its checkpoints, optimizer, pool and ledger become iteration 0.
 
     The earlier run's cold start stays the reference for KL and gate. Weights are linked, not copied, where they can be.
-    Raises CheckpointError where one of them is damaged.
+    Under another reward configuration the adopted checkpoint is evaluated first: the gate holds what comes after to
+    that bank. Raises CheckpointError where a checkpoint is damaged, ConfigError where that bank is switched off.
     """
     sources = {
         "checkpoint": earlier.checkpoint,
@@ -112,15 +117,13 @@ def adopt(config: RunConfig, earlier: State, run: Path) -> State:
     if earlier.optimizer is not None:
         sources["optimizer"] = earlier.optimizer
     places = {name: run / "adopted" / (name if path.is_dir() else f"{name}.json") for name, path in sources.items()}
-    places["ledger"], training = publish.ledger_path(run, 0), run / "training" / "0000.json"
+    training = run / "training" / "0000.json"
+    is_changed = _check_reward_change(config, Ledger.from_json(earlier.ledger.read_text()))
 
     def body() -> None:
         for name, path in sources.items():
             if name == "ledger":
-                ledger = dataclasses.replace(
-                    Ledger.from_json(path.read_text()), iteration=0, evaluations=(), decisions=()
-                )
-                durable.write_text(places[name], dataclasses.replace(ledger, notes={}, holds=0).to_json())
+                durable.write_text(places[name], _begun_anew(Ledger.from_json(path.read_text())).to_json())
             elif path.is_dir():
                 if name != "optimizer":
                     checkpoints.verify(path)
@@ -141,6 +144,7 @@ def adopt(config: RunConfig, earlier: State, run: Path) -> State:
         body=body,
         sources=[f"earlier-{name}" for name in sources],
     )
+    ledger = _begin_adopted(config, places, run, is_changed=is_changed)
     state = State(
         iteration=0,
         checkpoint=places["checkpoint"],
@@ -150,8 +154,52 @@ def adopt(config: RunConfig, earlier: State, run: Path) -> State:
         cold_start=places["cold_start"],
         cold_start_scores=places["cold_start_scores"],
         opponents=tuple(p for name, p in places.items() if name.startswith("opponent-")),
-        ledger=places["ledger"],
+        ledger=ledger,
     )
     publish.publish(Ledger.from_json(state.ledger.read_text()), run)
     write_state(state, run)
     return state
+
+
+def _check_reward_change(config: RunConfig, earlier: Ledger) -> bool:
+    """Return whether the rewards differ from an earlier run's. Raises ConfigError where no bank could compare them."""
+    if not earlier.rewards:
+        log.warning("the earlier run does not say what rewards it had; they are taken to be the same")
+        return False
+    if earlier.rewards == rewards_text(config):
+        return False
+    if config.gates.enabled and not config.evaluation.bank:
+        raise ConfigError(
+            "rewards differ from those of the earlier run, and the gate compares the bank before and after such a "
+            "change: set evaluation.bank=true, or gates.enabled=false to go on without"
+        )
+    return True
+
+
+def _begun_anew(earlier: Ledger) -> Ledger:
+    """Return what a run takes over of an earlier one's ledger."""
+    return dataclasses.replace(
+        earlier, iteration=0, evaluations=(), decisions=(), notes={}, holds=0, reward_change=None
+    )
+
+
+def _begin_adopted(config: RunConfig, places: dict[str, Path], run: Path, *, is_changed: bool) -> Path:
+    """Write the first ledger of a run that goes on from another one; evaluate first where the rewards changed."""
+    out, inputs = publish.ledger_path(run, 0), {"ledger": places["ledger"]}
+    if is_changed:
+        inputs["scores"] = evaluate(config, places["checkpoint"], places["cold_start"], iteration=0, run=run)
+
+    def begin() -> None:
+        ledger, rewards = Ledger.from_json(places["ledger"].read_text()), rewards_text(config)
+        if is_changed:
+            measured = Evaluation.from_json(inputs["scores"].read_text())
+            change = RewardChange(before=ledger.rewards, after=rewards, bank_correct=measured.bank_correct)
+            evaluations = (EvaluationRecord(iteration=0, metrics=measured.metrics),)
+            ledger = dataclasses.replace(ledger, reward_change=change, evaluations=evaluations)
+        durable.write_text(out, dataclasses.replace(ledger, rewards=rewards).to_json())
+
+    outputs = {"ledger": out}
+    lineage.run_step(
+        "adopt-ledger", run=run, order=0, inputs=inputs, values={}, config=config, outputs=outputs, body=begin
+    )
+    return out

@@ -16,7 +16,8 @@ def evaluate(state: TrainState, learned: Learned, config: str, out: str) -> Scor
     with user_errors(), run_folder(out) as run:
         settings, iteration, start = configs.from_text(config), state.iteration + 1, placed(state.cold_start, run, out)
         made = steps.evaluate(settings, placed(learned.checkpoint, run, out), start, iteration=iteration, run=run)
-        record, replies = lineage.record_path(run, iteration, "evaluate"), steps.replies_folder(settings, run, iteration)
+        record = lineage.record_path(run, iteration, "evaluate")
+        replies = steps.replies_folder(settings, run, iteration)
         return Scores(
             evaluation=file(made, run, out),
             record=file(record, run, out),

@@ -9,7 +9,7 @@ from spiral_lib import config as configs
 from spiral_lib import durable, lineage, starting, steps
 from spiral_lib.state import State, read_state
 from tasks.config import user_errors
-from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE, SECRETS, SMALL
+from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE, SECRETS
 from tasks.types import Learned, Shard, TrainState, directory, fetch, file, history, local, paths_of, run_folder
 
 
@@ -24,9 +24,9 @@ def cold_start(config: str, out: str) -> TrainState:
         return _first_state(made, run, out)
 
 
-@task(container_image=CPU_IMAGE, requests=SMALL, cache=True, cache_version=CACHE_VERSION)
+@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION, secret_requests=SECRETS)
 def adopt(earlier: FlyteDirectory, config: str, out: str) -> TrainState:
-    """Begin a run at the last state of an earlier one."""
+    """Begin a run at the last state of an earlier one; where the rewards differ, evaluate it first."""
     with user_errors(), run_folder(out) as run:
         resolved = configs.from_text(config)
         if not (run / "config.yaml").is_file():

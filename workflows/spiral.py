@@ -63,10 +63,10 @@ def self_play(resolved: Resolved, resume_from: FlyteDirectory | None) -> TrainSt
     learn_from_shards, measure = (learn_sharded_on_gpus, judge_on_gpus) if on_gpus else (learn_sharded, judge)
     if resume_from is None:
         state = tasks.rollout.cold_start(config=config, out=out)
-        if on_gpus:
-            state = state.with_overrides(**LEARNER_GPU.overrides())
     else:
         state = tasks.rollout.adopt(earlier=resume_from, config=config, out=out)
+    if on_gpus:
+        state = state.with_overrides(**LEARNER_GPU.overrides())
     for iteration in range(1, resolved.iterations + 1):
         if settings.rollout.steps_per_iteration > 1:
             learned = tasks.rollout.play_and_learn(state=state, config=config, out=out)
@@ -75,7 +75,7 @@ def self_play(resolved: Resolved, resume_from: FlyteDirectory | None) -> TrainSt
         else:
             shards = list(range(settings.rollout.shards))
             learned = learn_from_shards(state=state, shards=shards, config=config, out=out)
-        if iteration % settings.evaluation.every == 0:
+        if configs.is_evaluated(settings, iteration, adopted=iteration == 1 and resume_from is not None):
             state = measure(state=state, learned=learned, config=config, out=out)
         else:
             state = tasks.opponents.decide(state=state, learned=learned, scores=None, config=config, out=out)

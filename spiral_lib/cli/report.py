@@ -14,6 +14,8 @@ from spiral_lib.cli._screen import print_json
     epilog="""\b
 Examples:
   spiral report runs/tiny-0f3a1c2b
+  spiral report runs/tiny-0f3a1c2b --matches 40
+  spiral report runs/tiny-0f3a1c2b --verdicts verdicts.json
   spiral report runs/seed-0 runs/seed-1
   spiral report runs/seed-0 runs/seed-1 --out compare.html"""
 )
@@ -24,11 +26,41 @@ Examples:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Comparison page to write.  [default: compare-<first>.html in the second run's folder]",
 )
+@click.option(
+    "--matches",
+    type=click.IntRange(1, 1000),
+    help="Draw so many matches by stratum into a page for reviewers, match_audit/index.html.",
+)
+@click.option("--seed", type=click.IntRange(0), help="Which sample --matches draws.  [default: 0]")
+@click.option(
+    "--verdicts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A reviewer's verdicts from that page, to keep in the run folder and show in the report.",
+)
 @json_option
-def COMMAND(run: Path, other: Path | None, out: Path | None, as_json: bool) -> None:
+def COMMAND(
+    run: Path,
+    other: Path | None,
+    out: Path | None,
+    matches: int | None,
+    seed: int | None,
+    verdicts: Path | None,
+    as_json: bool,
+) -> None:
     """Write RUN's report.html again from its files; with OTHER, write a page that compares the two."""
-    from spiral_lib import compare, report
+    from spiral_lib import compare, report, report_verdicts
 
+    if other is not None and (matches is not None or verdicts is not None):
+        raise click.UsageError("--matches and --verdicts are for one run")
+    if seed is not None and matches is None:
+        raise click.UsageError("--seed belongs to --matches")
+    if matches is not None:
+        from spiral_lib import match_audit_page
+
+        page = match_audit_page.write(run, matches=matches, seed=seed or 0)
+        click.echo(f"match audit: {page}", err=as_json)
+    if verdicts is not None:
+        click.echo(f"verdicts kept: {report_verdicts.save(run, verdicts)}", err=as_json)
     if other is None:
         if out is not None:
             raise click.UsageError("--out is for a comparison; the page of one run is its report.html")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from spiral_lib import stats
 from spiral_lib.evaluation import minimax
 from spiral_lib.policies import optimal
-from spiral_lib.types import Episode, RefKind, View
+from spiral_lib.types import Episode, RefKind, Turn, View
 
 Values = Mapping[str, float]
 """Legal action to the return it leads to when both sides go on perfectly."""
@@ -49,17 +49,18 @@ def metrics(episodes: Iterable[Episode], *, policy: str = RefKind.SELF.value) ->
 
 def match_regrets(episode: Episode, *, policy: str = RefKind.SELF.value) -> list[float]:
     """Return the regret of each of a policy's moves in one match, in order; nothing where the game is not solved."""
+    found = [of_turn(episode, turn) for turn in episode.turns if turn.policy == policy]
+    regrets = [regret for regret in found if regret is not None]
+    return regrets if len(regrets) == len(found) else []
+
+
+def of_turn(episode: Episode, turn: Turn) -> float | None:
+    """Return the regret of one move, or None where the game is not solved."""
     solve = _SOLVERS.get(episode.game)
-    if solve is None:
-        return []
-    regrets = []
-    for turn in episode.turns:
-        if turn.policy == policy:
-            values = solve(turn.info_state, episode.params)
-            if values is None:
-                return []
-            regrets.append(max(values.values()) - (values[turn.action] if turn.legal else -1.0))
-    return regrets
+    values = None if solve is None else solve(turn.info_state, episode.params)
+    if values is None:
+        return None
+    return max(values.values()) - (values[turn.action] if turn.legal else -1.0)
 
 
 def tic_tac_toe(info_state: str) -> Values:

@@ -70,7 +70,8 @@ def run(
     """Return the rows of suites and single benchmarks for a checkpoint.
 
     ``evaluation.matches``, ``benchmark_replies``, ``benchmark_limit`` and the like come from the configuration, its
-    games do not; of its opponents the hosted models (``api:<model>``) play, beside random and optimal. Every benchmark reply goes to ``<records>/<benchmark>.parquet``.
+    games do not; of its opponents the hosted models (``api:<model>``) play, beside random and optimal. Every benchmark
+    reply goes to ``<records>/<benchmark>.parquet``.
     """
     from spiral_lib import evaluation
 
