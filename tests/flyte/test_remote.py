@@ -12,7 +12,7 @@ import pytest
 from flytekit.types.directory import FlyteDirectory
 
 from spiral_lib import checkpoints, lineage, pipeline, trajectories
-from spiral_lib.config import resolve
+from spiral_lib.config import dump_yaml, resolve
 from spiral_lib.state import read_state
 from tasks.audit import audit_run
 
@@ -89,9 +89,19 @@ def test_a_remote_training_ends_at_the_checkpoint_of_the_local_one(plane: Any, t
     assert all(node.deck_uri for node in decided)
     state = read_state(history, lambda url: Path(plane.store.path(url)))
     assert checkpoints.read_manifest(state.checkpoint).id == micro_runs.checkpoint_ids(local)[2]
-    other = plane.run_remote("workflows/spiral.py", "train", *arguments[:3], f"{OVERRIDES} seed=1", "--out", out)
-    assert other.phase_name == "FAILED"
-    assert "another configuration" in other.error.msg
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_another_runs_place_in_the_store_is_refused_before_anything_runs(plane: Any) -> None:
+    taken = Path(plane.store.path("s3://mini/runs/taken"))
+    taken.mkdir(parents=True)
+    (taken / "config.yaml").write_text(dump_yaml(resolve(preset="tiny")))
+    arguments = ("--preset", "smoke", "--out", "s3://mini/runs/taken")
+    refused = plane.run_remote("workflows/spiral.py", "train", *arguments, timeout=500)
+    assert refused.phase_name == "FAILED"
+    assert "another configuration" in refused.error.msg
+    assert [p.name for p in taken.iterdir()] == ["config.yaml"]
 
 
 def turns(run: Path) -> list[list[object]]:
