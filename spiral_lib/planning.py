@@ -219,7 +219,8 @@ def _evaluation_tokens(config: RunConfig, turns: dict[str, float], reply: float)
     """Return generated tokens of all evaluations: matches, sampled replies, the bank and the benchmarks."""
     e = config.evaluation
     played = sum(turns.values()) * len(e.opponents) * e.matches
-    states = sum(len(plugins.load("spiral_lib.games", game, "views")()) for game in e.exploitability_games)
+    solved = [game for game in config.games if game.name in e.exploitability_games]
+    states = sum(len(games.views(game.name, **game.params)) for game in solved)
     asked = states * e.exploitability_replies
     asked += e.minimax_states if "tic_tac_toe" in turns else 0
     tokens = (played + asked) * reply

@@ -20,7 +20,9 @@ def check(config: RunConfig, *, fresh: bool = True) -> None:
     ``fresh`` says that the run begins at ``model.source``, which then has to be there.
     """
     for game in config.games:
-        games.make(game.name, seed=config.seed, **game.params)
+        made = games.make(game.name, seed=config.seed, **game.params)
+        if game.name in config.evaluation.exploitability_games and made.spec.openspiel is not None:
+            games.views(game.name, **game.params)
     for name in config.evaluation.exploitability_games:
         games.make(name, seed=config.seed)
         plugins.load("spiral_lib.games", name, "views")

@@ -15,20 +15,29 @@ if TYPE_CHECKING:
 
 
 def run_suites(
-    names: tuple[str, ...], folder: Path, *, config: RunConfig, records: Path | None, out: Path | None, as_json: bool
+    names: tuple[str, ...],
+    subject: Path | str,
+    *,
+    config: RunConfig,
+    records: Path | None,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
-    """Measure suites and single benchmarks, and print their table."""
+    """Measure suites and single benchmarks, and print their table; a ``subject`` in text is a model at an endpoint."""
     from spiral_lib import durable, steps
     from spiral_lib.evaluation import suite
 
-    steps.set_threads(config)
-    result = suite.run(folder, names, config=config, records=records)
+    if isinstance(subject, str):
+        result = suite.ask_endpoint(subject, names, config=config, records=records)
+    else:
+        steps.set_threads(config)
+        result = suite.run(subject, names, config=config, records=records)
     if out is not None:
         durable.write_text(out, result.evaluation.to_json())
     if as_json:
         print_json(dataclasses.asdict(result))
         return
-    click.echo(f"{folder}: percent [95 % interval]")
+    click.echo(f"{subject}: percent [95 % interval]")
     click.echo(suite.text(result))
 
 

@@ -23,6 +23,7 @@ Examples:
   spiral eval runs/tiny-0f3a1c2b/checkpoints/0004 --json > scores.json
   spiral eval my-checkpoint --preset tiny --set "evaluation.matches=400"
   spiral eval runs/tiny-0f3a1c2b --suite paper --records replies
+  spiral eval api:my-model --suite math500 --preset tiny --set "endpoint.base_url=http://127.0.0.1:8000/v1"
   spiral eval --power 0.1 --baseline 0.5
 
 \b
@@ -78,6 +79,13 @@ def COMMAND(
         raise click.UsageError("--baseline belongs to --power")
     if checkpoint is None:
         raise click.UsageError("name a CHECKPOINT or a run folder")
+    if checkpoint.startswith("api:"):
+        settings = chosen_config(preset, config_file, overrides)
+        if not suites or settings is None:
+            raise click.UsageError("a model at an endpoint needs --suite and --preset, and endpoint.base_url in --set")
+        model = checkpoint.removeprefix("api:")
+        _suites.run_suites(suites, model, config=settings, records=records, out=out, as_json=as_json)
+        return
     folder = lineup.locate(checkpoint)
     config = chosen_config(preset, config_file, overrides) or lineup.config_of(folder)
     if suites:

@@ -197,20 +197,21 @@ def _exploitability(subject: _Subject, checkpoint: Path, stack: ExitStack) -> di
             scoring = engines.make("hf", checkpoint, config)
             stack.callback(scoring.close)
         table = exploitability.action_table(
-            game,
+            game.name,
             cast("ScoringEngine", scoring),
             subject.renderer,
             replies=config.evaluation.exploitability_replies,
             seed=config.seed,
             temperature=config.rollout.temperature,
             max_new_tokens=config.rollout.max_new_tokens,
-            on_progress=subject.stage(f"exploitability of {game}"),
+            params=game.params,
+            on_progress=subject.stage(f"exploitability of {game.name}"),
         )
         found |= exploitability.measure(table)
     return found
 
 
-def _exactly_evaluated(config: RunConfig) -> Iterator[str]:
+def _exactly_evaluated(config: RunConfig) -> Iterator[Named]:
     """Yield the games to solve that are played, with parameters under which they are OpenSpiel's game."""
     from spiral_lib import games
 
@@ -220,7 +221,7 @@ def _exactly_evaluated(config: RunConfig) -> Iterator[str]:
         if games.make(game.name, seed=0, **game.params).spec.openspiel is None:
             log.warning("no exploitability of %s: with %s it is not OpenSpiel's game", game.name, game.params)
             continue
-        yield game.name
+        yield game
 
 
 def _benchmarks(subject: _Subject, records: Path | None) -> tuple[dict[str, float], tuple[bool, ...]]:

@@ -98,14 +98,17 @@ def task(name: str, settings: EvaluationConfig) -> dict[str, Any]:
 def run(
     name: str,
     engine: Engine,
-    renderer: Renderer,
+    renderer: Renderer | None,
     settings: EvaluationConfig,
     *,
     context_tokens: int,
     seed: int,
     on_progress: Progress | None = None,
 ) -> BenchmarkResult:
-    """Return a benchmark's verdicts. Raises what ``task`` raises, and EngineError without lm-eval."""
+    """Return a benchmark's verdicts. Without a renderer the engine is an endpoint, which is asked with texts.
+
+    Raises what ``task`` raises, and EngineError without lm-eval or where an endpoint fails on an item.
+    """
     config = task(name, settings)
     lm_eval = _import_lm_eval()
     model = model_class()(engine, renderer, context_tokens=context_tokens, seed=seed, on_progress=on_progress)

@@ -57,10 +57,19 @@ def model_class() -> type[Any]:
     from lm_eval.api.model import LM
 
     class EngineModel(LM):  # type: ignore[misc]
-        """An engine as an lm-eval model; only generation, each request one user message through the chat template."""
+        """An engine as an lm-eval model; only generation, each request one user message through the chat template.
+
+        Without a renderer the engine is an endpoint, which has a template and a window of its own.
+        """
 
         def __init__(
-            self, engine: Engine, renderer: Renderer, *, context_tokens: int, seed: int, on_progress: Progress | None
+            self,
+            engine: Engine,
+            renderer: Renderer | None,
+            *,
+            context_tokens: int,
+            seed: int,
+            on_progress: Progress | None,
         ) -> None:
             super().__init__()
             self.replies: dict[str, deque[Reply]] = defaultdict(deque)
@@ -90,9 +99,9 @@ def model_class() -> type[Any]:
             return [reply.text for reply in replies]
 
         def _plan(self, number: int, context: str, options: Mapping[str, Any], occurrence: int) -> _Planned:
-            prompt_ids = self._renderer.encode_text(context)
+            prompt_ids = () if self._renderer is None else self._renderer.encode_text(context)
             wanted = int(options.get("max_gen_toks", 256))
-            room = self._context_tokens - len(prompt_ids)
+            room = wanted if self._renderer is None else self._context_tokens - len(prompt_ids)
             key = hashlib.sha256(context.encode()).hexdigest()
             seed = seed_for(self._seed, "benchmark", key, occurrence)
             # A temperature of 0 is greedy in every engine.
@@ -104,6 +113,7 @@ def model_class() -> type[Any]:
                 seed=seed,
                 temperature=temperature,
                 max_new_tokens=min(wanted, room),
+                text=context if self._renderer is None else "",
             )
             until = options.get("until") or []
             return _Planned(
@@ -128,7 +138,10 @@ def model_class() -> type[Any]:
 
 
 def _reply(planned: _Planned, completion: Completion | None) -> Reply:
+    """Return the record of a reply. Raises EngineError where there is none: a silent endpoint is no wrong answer."""
     request = planned.request
+    if completion is not None and completion.finish_reason == "error":
+        raise EngineError(f"a benchmark item was not answered ({completion.text}); a score without it would be wrong")
     limit = 0 if request is None else request.max_new_tokens
     return Reply(
         prompt=planned.prompt,

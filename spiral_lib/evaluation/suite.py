@@ -100,6 +100,41 @@ def run(
     )
 
 
+def ask_endpoint(model: str, names: Sequence[str], *, config: RunConfig, records: Path | None = None) -> SuiteResult:
+    """Return the rows of benchmarks for a model behind the configuration's endpoint; games are not played.
+
+    Raises EngineError where the endpoint fails on an item: that is no wrong answer.
+    """
+    from spiral_lib import engines
+    from spiral_lib.evaluation import benchmarks
+
+    found = [_find(name, config) for name in _expand(names)[0]]
+    metrics: dict[str, float] = {}
+    engine = engines.endpoint(model, config)
+    try:
+        for one in found:
+            if one.missing:
+                continue
+            result = benchmarks.run(
+                one.name,
+                engine,
+                None,
+                config.evaluation,
+                context_tokens=config.model.context_tokens,
+                seed=config.seed,
+            )
+            metrics |= benchmarks.metrics(result)
+            if records is not None:
+                benchmarks.write_records(records / f"{result.name}.parquet", result)
+    finally:
+        engine.close()
+    rows = tuple(_benchmark(one, metrics, config) for one in found)
+    if {one.name for one in found} >= set(PAPER_BENCHMARKS):
+        rows += (_average(rows),)
+    made = Evaluation(metrics=metrics, bank_correct=(), match_returns={}, iteration=0, checkpoint=engine.digest)
+    return SuiteResult(benchmarks=rows, games=(), evaluation=made)
+
+
 def text(result: SuiteResult) -> str:
     """Return the table as aligned lines; accuracies and win rates in percent, with 95 % intervals and n."""
     lines = []

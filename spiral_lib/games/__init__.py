@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from spiral_lib import plugins
 from spiral_lib.errors import ConfigError
-from spiral_lib.types import Game, GameSpec
+from spiral_lib.types import Game, GameSpec, View
 
 _PACKAGE: Final = "spiral_lib.games"
 _NO_GAMES: Final = frozenset({"duel_dsl", "textarena"})  # a grammar, and an adapter that is chosen on purpose only
@@ -56,6 +56,14 @@ def spec(name: str) -> GameSpec:
     found = getattr(module, "SPEC", None)
     if not isinstance(found, GameSpec):
         raise ConfigError(f"'{name}' does not define SPEC, a GameSpec (looked in {module.__name__})")
+    return found
+
+
+def views(name: str, **params: Any) -> dict[str, View]:
+    """Return every decision state's ``info_state`` to its view. Raises ConfigError for a game that cannot list them."""
+    listing = plugins.load(_PACKAGE, name, "views")
+    known = inspect.signature(listing).parameters
+    found: dict[str, View] = listing(**{key: value for key, value in params.items() if key in known})
     return found
 
 

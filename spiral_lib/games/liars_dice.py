@@ -6,7 +6,10 @@ keys. With ``elimination`` rounds go on until a player has lost all dice; OpenSp
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,6 +23,7 @@ Bid = tuple[int, int]  # quantity, face: tuples compare as bids do
 Dice = tuple[tuple[int, ...], tuple[int, ...]]  # of both players, each sorted
 
 _CALL: Final = "[call]"
+_MAX_VIEWS: Final = 10_000
 
 SPEC: Final = GameSpec(
     name="liars_dice",
@@ -79,6 +83,12 @@ class GAME:
         self._past: list[_Round] = []
         self._loser: int | None = None
         self._start_round()
+
+    def dealt(self, dice: Dice, bids: Sequence[Bid]) -> GAME:
+        """Return a first round of the same match with these dice and bids."""
+        other = copy.copy(self)
+        other._dice, other._bids = dice, list(bids)
+        return other
 
     @property
     def current_player(self) -> int | None:
@@ -173,6 +183,29 @@ class GAME:
         if self._loser is None:
             keys.append(_digits(self._dice[player]) + _bid_keys(self._bids))
         return "; ".join(keys)
+
+
+def views(*, dice: int = 2, sides: int = 6) -> dict[str, View]:
+    """Return the information states of one round, each with the view of the player to move: 192 with 1 die of 3 faces.
+
+    Raises ConfigError where they are too many to list.
+    """
+    bids = [(quantity, face) for quantity in range(1, 2 * dice + 1) for face in range(1, sides + 1)]
+    number = math.comb(sides + dice - 1, dice) * 2 ** len(bids)
+    if number > _MAX_VIEWS:
+        raise ConfigError(
+            f"liars_dice with dice={dice} and sides={sides} has {number} information states, too many for exact "
+            "evaluation; play {name: liars_dice, params: {dice: 1, sides: 3}}, or take it out of "
+            "evaluation.exploitability_games"
+        )
+    found: dict[str, View] = {}
+    game = GAME(seed=0, dice=dice, sides=sides)
+    for hand in itertools.combinations_with_replacement(range(1, sides + 1), dice):
+        for size in range(len(bids) + 1):
+            for history in itertools.combinations(bids, size):
+                view = game.dealt((hand, hand), history).view(size % 2)
+                found[view.info_state] = view
+    return dict(sorted(found.items()))
 
 
 def _spec(dice: int, sides: int, elimination: bool) -> GameSpec:

@@ -99,7 +99,8 @@ class Server:
             await asyncio.sleep(0.15)
             await self._answer("good", writer)
         else:
-            content = WRONG_SCHEMAS.get(kind) or (good(finish=kind) if kind != "good" else good())
+            said = good(kind.removeprefix("say ")) if kind.startswith("say ") else good(finish=kind)
+            content = WRONG_SCHEMAS.get(kind) or (said if kind != "good" else good())
             text = json.dumps(content).encode()
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
         with contextlib.suppress(ConnectionError):
