@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from spiral_lib import durable, report, trackers, trajectories
+from spiral_lib.errors import LineageError
 from spiral_lib.ledger import Ledger
 from spiral_lib.types import Decision, Episode
 
@@ -30,9 +31,36 @@ def ledger_path(run: Path, iteration: int) -> Path:
     return run / "ledgers" / f"{iteration:04d}.json"
 
 
+def is_past(ledger: Ledger, run: Path) -> bool:
+    """Return whether the run has gone on from exactly this ledger already: then nothing newer may be overwritten."""
+    try:
+        newest = Ledger.from_json((run / "ledger.json").read_text())
+    except (OSError, LineageError):
+        return False
+    return (
+        newest.iteration > ledger.iteration
+        and newest.evaluations[: len(ledger.evaluations)] == ledger.evaluations
+        and newest.decisions[: len(ledger.decisions)] == ledger.decisions
+        and newest.grad_norms[: len(ledger.grad_norms)] == ledger.grad_norms
+    )
+
+
 def publish(ledger: Ledger, run: Path) -> None:
-    """Rewrite ledger.json, metrics.jsonl, steps.jsonl and report.html; add the iteration's TensorBoard events."""
+    """Rewrite ledger.json, metrics.jsonl, steps.jsonl and report.html; add the iteration's TensorBoard events.
+
+    A ledger that the run has gone on from already changes nothing: asking for fewer iterations rewinds no run.
+    """
+    if is_past(ledger, run):
+        return
     durable.write_text(run / "ledger.json", ledger.to_json())
+    for name, text in metric_files(ledger, run).items():
+        durable.write_text(run / name, text)
+    trackers.write_events(run)
+    report.write(run)
+
+
+def metric_files(ledger: Ledger, run: Path) -> dict[str, str]:
+    """Return the text of metrics.jsonl and steps.jsonl by name, as it follows from the ledger and ``training/``."""
     evaluations = {e.iteration: e.metrics for e in ledger.evaluations}
     decisions = {d.iteration: d.decision for d in ledger.decisions}
     lines, steps = [], []
@@ -43,10 +71,7 @@ def publish(ledger: Ledger, run: Path) -> None:
             metrics["gate/decision"] = _CODES[decisions[iteration]]
         lines.append(json.dumps({"iteration": iteration, "metrics": metrics}, sort_keys=True))
         steps += [json.dumps(s, sort_keys=True) for s in training["steps"]]
-    durable.write_text(run / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
-    durable.write_text(run / "steps.jsonl", "".join(f"{step}\n" for step in steps))
-    trackers.write_events(run)
-    report.write(run)
+    return {"metrics.jsonl": "".join(f"{line}\n" for line in lines), "steps.jsonl": "".join(f"{s}\n" for s in steps)}
 
 
 def sample_matches(shard: Path, iteration: int, run: Path) -> None:
@@ -59,9 +84,18 @@ def sample_matches(shard: Path, iteration: int, run: Path) -> None:
     longest = max(episodes, key=lambda e: sum(len(t.response_ids) for t in e.turns), default=None)
     chosen = {e.id: e for e in (finished, forfeited, longest) if e is not None}
     path = run / "samples.json"
-    kept = [s for s in (json.loads(path.read_text()) if path.is_file() else []) if s["iteration"] != iteration]
+    kept = [s for s in _kept_samples(path) if s["iteration"] != iteration]
     kept += [_sample(e, iteration) for e in chosen.values()]
     durable.write_text(path, json.dumps(sorted(kept, key=lambda s: int(s["iteration"]))))
+
+
+def _kept_samples(path: Path) -> list[dict[str, Any]]:
+    """Return the samples of earlier iterations; a damaged file holds none, since they only decorate the report."""
+    try:
+        found = json.loads(path.read_text())
+        return [s for s in found if isinstance(s["iteration"], int)]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return []
 
 
 def _sample(episode: Episode, iteration: int) -> dict[str, Any]:
