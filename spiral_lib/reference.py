@@ -25,10 +25,12 @@ _RUN_FOLDER = (
     ("optimizer/NNNN/", "AdamW's moments"),
     ("pool/", "the opponent pool's snapshots, hard links where the file system has them"),
     ("training/, evaluations/, ledgers/", "what each iteration measured and remembered, one JSON file each"),
+    ("evaluations/NNNN/<benchmark>.parquet", "every benchmark reply with its verdict; none where no benchmark runs"),
     ("ledger.json, state.json", "the newest ledger, and where everything lies that a later run goes on from"),
     ("samples.json", "the matches that the report shows"),
     ("lineage/NNNN-<step>.json", "one record a step: what it read and wrote, by hash"),
     ("quarantine/", "shards that the quality gate took out, with the reasons beside them"),
+    ("match_audit/", "the sample of matches drawn for reviewers, and their verdicts"),
     ("report.html", "the page of the run"),
 )
 

@@ -67,7 +67,7 @@ def read_state(run: Path, fetch: Callable[[str], Path] | None = None) -> State:
         written = {name: content[name] for name in (*_PATHS, "iteration", "opponents")}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise LineageError(
-            f"'{run}' is no run folder to go on from: {error!r}; give runs/<run> of an earlier run"
+            f"'{run}' is no run folder to go on from: {error}; give runs/<run> of an earlier run"
         ) from error
 
     def place(text: str) -> Path:

@@ -34,7 +34,7 @@ Examples:
 @click.option("--seed", type=click.IntRange(0), help="Which sample --matches draws.  [default: 0]")
 @click.option(
     "--verdicts",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="A reviewer's verdicts from that page, to keep in the run folder and show in the report.",
 )
 @json_option
