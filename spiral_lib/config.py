@@ -301,7 +301,10 @@ def resolve(*, preset: str, yaml_path: Path | None = None, overrides: str = "") 
     config = presets.get(preset)
     if yaml_path is not None:
         config = update(config, strict_yaml.read(yaml_path))
-    return update(config, strict_yaml.parse_overrides(overrides))
+    changes = strict_yaml.parse_overrides(overrides)
+    if changes.get("preset", config.preset) != config.preset:
+        raise ConfigError(f"'preset' cannot be overridden; use --preset {changes['preset']}")
+    return update(config, changes)
 
 
 def update(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:

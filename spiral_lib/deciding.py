@@ -60,9 +60,12 @@ def decide(config: RunConfig, state: State, learned: Learned, scores: Path | Non
     )
     ledger = Ledger.from_json(ledger_path.read_text())
     pool = _pool_paths(ledger, state, learned)
-    _link_pool(ledger, pool, run / "pool")
-    publish.sample_matches(learned.shards[-1], iteration, run)
-    publish.publish(ledger, run)
+    past = publish.is_past(ledger, run)  # the run was asked for fewer iterations than it has: nothing is rewound
+    if not past:
+        _link_pool(ledger, pool, run / "pool")
+        for shard in learned.shards[-1:]:
+            publish.sample_matches(shard, iteration, run)
+        publish.publish(ledger, run)
     decision = _decision_of(ledger, iteration)
     if decision is not None:
         log.info("iteration %d: %s; %s", iteration, decision.decision, "; ".join(decision.reasons))
@@ -74,7 +77,8 @@ def decide(config: RunConfig, state: State, learned: Learned, scores: Path | Non
             "gates.on_collapse=rollback would go on from it"
         )
     after = _next_state(state, learned, scores, decision, ledger_path, pool)
-    if all(p.resolve().is_relative_to(run.resolve()) for p in (after.checkpoint, after.champion, after.cold_start)):
+    folders = (after.checkpoint, after.champion, after.cold_start)
+    if not past and all(p.resolve().is_relative_to(run.resolve()) for p in folders):
         write_state(after, run)
     return after
 

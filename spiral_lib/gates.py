@@ -80,7 +80,9 @@ class Comparison:
 
     def describe(self) -> str:
         """Return one line for the report."""
-        return f"{self.name} {self.improvement:+.4f} against the {self.against} (p={self.p_worse:.4f} for worse)"
+        change = "worse" if self.improvement < 0 else "better"
+        by = f"by {abs(self.improvement):.4f}, p={self.p_worse:.4f} for worse"
+        return f"{self.name} {change} than the {self.against} ({by})"
 
 
 def decide(

@@ -34,11 +34,14 @@ def ledger_path(run: Path, iteration: int) -> Path:
 def is_past(ledger: Ledger, run: Path) -> bool:
     """Return whether the run has gone on from exactly this ledger already: then nothing newer may be overwritten."""
     try:
-        newest = Ledger.from_json((run / "ledger.json").read_text())
+        text = (run / "ledger.json").read_text()
+        newest = Ledger.from_json(text)
+        intact = ledger_path(run, newest.iteration).read_text() == text
     except (OSError, LineageError):
         return False
     return (
-        newest.iteration > ledger.iteration
+        intact
+        and newest.iteration > ledger.iteration
         and newest.evaluations[: len(ledger.evaluations)] == ledger.evaluations
         and newest.decisions[: len(ledger.decisions)] == ledger.decisions
         and newest.grad_norms[: len(ledger.grad_norms)] == ledger.grad_norms

@@ -49,6 +49,14 @@ class RunFiles:
         return tuple((d.iteration, name) for d in self.ledger.decisions for name in d.alarms)
 
 
+def _samples(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """Return the sample matches; a damaged file shows none, and the next iteration writes it anew."""
+    try:
+        return tuple(json.loads(path.read_text()))
+    except (OSError, ValueError, RecursionError):
+        return ()
+
+
 def read(run: Path) -> RunFiles:
     """Return a run folder's small files. Raises LineageError naming the first one that is missing or damaged."""
     for name in ("config.yaml", "ledger.json", "metrics.jsonl"):
@@ -63,7 +71,7 @@ def read(run: Path) -> RunFiles:
         ledger=Ledger.from_json((run / "ledger.json").read_text()),
         iterations=read_metrics(run / "metrics.jsonl", "iteration"),
         steps=read_metrics(run / "steps.jsonl", "step"),
-        samples=tuple(json.loads(samples.read_text())) if samples.is_file() else (),
+        samples=_samples(samples),
         records=_records(run),
         quarantined=_quarantined(run / "quarantine"),
         standings=read_standings(standings) if standings.is_file() else None,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import shutil
 from pathlib import Path
 
 from spiral_lib import checkpoints, durable, lineage, preflight, publish
 from spiral_lib.config import RunConfig, config_hash, dump_yaml, from_text, rewards_text
-from spiral_lib.errors import ConfigError
+from spiral_lib.errors import ConfigError, SpiralError
 from spiral_lib.ledger import Champion, EvaluationRecord, Ledger, RewardChange
 from spiral_lib.rae import RoleBaselines
 from spiral_lib.state import State, read_state, write_state
@@ -66,7 +67,13 @@ def cold_start(config: RunConfig, run: Path) -> State:
         durable.write_text(training, training_json((), figures, RoleBaselines(config.rae.decay)))
 
     outputs = {"checkpoint": checkpoint, "training": training}
-    lineage.run_step("cold_start", run=run, order=0, inputs={}, values={}, config=config, outputs=outputs, body=body)
+    try:
+        lineage.run_step(
+            "cold_start", run=run, order=0, inputs={}, values={}, config=config, outputs=outputs, body=body
+        )
+    except SpiralError:
+        _forget_unbegun(run)
+        raise
     scores = evaluate(config, checkpoint, checkpoint, iteration=0, run=run)
     ledger_path = publish.ledger_path(run, 0)
 
@@ -82,7 +89,8 @@ def cold_start(config: RunConfig, run: Path) -> State:
 
     inputs, outputs = {"checkpoint": checkpoint, "scores": scores}, {"ledger": ledger_path}
     lineage.run_step("begin", run=run, order=0, inputs=inputs, values={}, config=config, outputs=outputs, body=begin)
-    publish.publish(Ledger.from_json(ledger_path.read_text()), run)
+    ledger = Ledger.from_json(ledger_path.read_text())
+    publish.publish(ledger, run)
     state = State(
         iteration=0,
         checkpoint=checkpoint,
@@ -94,8 +102,15 @@ def cold_start(config: RunConfig, run: Path) -> State:
         opponents=(),
         ledger=ledger_path,
     )
-    write_state(state, run)
+    if not publish.is_past(ledger, run):
+        write_state(state, run)
     return state
+
+
+def _forget_unbegun(run: Path) -> None:
+    """Remove a run folder that holds nothing but its configuration: a refused run leaves nothing behind."""
+    if {p.name for p in run.iterdir()} <= {"config.yaml", "checkpoints"} and not any((run / "checkpoints").glob("*")):
+        shutil.rmtree(run)
 
 
 def adopt(config: RunConfig, earlier: State, run: Path) -> State:
@@ -156,8 +171,10 @@ def adopt(config: RunConfig, earlier: State, run: Path) -> State:
         opponents=tuple(p for name, p in places.items() if name.startswith("opponent-")),
         ledger=ledger,
     )
-    publish.publish(Ledger.from_json(state.ledger.read_text()), run)
-    write_state(state, run)
+    adopted = Ledger.from_json(state.ledger.read_text())
+    publish.publish(adopted, run)
+    if not publish.is_past(adopted, run):
+        write_state(state, run)
     return state
 
 

@@ -30,7 +30,7 @@ def decide(state: TrainState, learned: Learned, scores: Scores | None, config: s
             checkpoint=placed(learned.checkpoint, run, out),
             optimizer=placed(learned.optimizer, run, out),
             training=placed(learned.training, run, out),
-            shards=(placed(learned.shards[-1], run, out),),
+            shards=tuple(placed(s, run, out) for s in learned.shards[-1:]),
         )
         evaluation = placed(scores.evaluation, run, out) if scores is not None else None
         after = deciding.decide(configs.from_text(config), before, candidate, evaluation, run=run)

@@ -67,7 +67,7 @@ def play_and_learn(state: TrainState, config: str, out: str) -> Learned:
             checkpoint=directory(made.checkpoint, run, out),
             optimizer=directory(made.optimizer, run, out),
             training=file(made.training, run, out),
-            shards=[file(p, run, out) for p in made.shards],
+            shards=[file(p, run, out) for p in made.shards if p.is_file()],  # some may have expired by rule
             records=[file(lineage.record_path(run, state.iteration + 1, "segment"), run, out)],
         )
 

@@ -97,7 +97,10 @@ def _load(name: str) -> Any:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"Did you mean '{near[0]}'? " if near else ""
         raise ConfigError(f"unknown game '{name}'. {hint}Known: {', '.join(known)}; or give package.module:GAME")
-    return plugins.load(_PACKAGE, name, "GAME")
+    found = plugins.load(_PACKAGE, name, "GAME")
+    if not (inspect.isclass(found) and all(hasattr(found, m) for m in ("current_player", "view", "apply", "returns"))):
+        raise ConfigError(f"'{name}' is no game: a game is a class with current_player, view, apply and returns")
+    return found
 
 
 @functools.cache
