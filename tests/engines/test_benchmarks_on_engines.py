@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import micro_runs
 import pyarrow.parquet as pq
 import pytest
 from endpoint_server import running
 
-from spiral_lib import cli
+from spiral_lib import cli, evaluation
 from spiral_lib.config import EvaluationConfig
 from spiral_lib.engines.openai import OpenAiEngine
 from spiral_lib.errors import EngineError
-from spiral_lib.evaluation import benchmarks
+from spiral_lib.evaluation import benchmarks, suite
 from spiral_lib.evaluation.benchmark_tasks import bank
 from spiral_lib.settings import EndpointConfig
 
@@ -50,6 +51,17 @@ def test_an_endpoint_that_fails_gives_no_score() -> None:
         with pytest.raises(EngineError, match="http_500"):
             benchmarks.run("bank", engine, None, SETTINGS, context_tokens=16, seed=3)
         engine.close()
+
+
+def test_a_hosted_model_is_an_opponent_with_its_own_row(micro_checkpoint: Path) -> None:
+    more = 'evaluation.bank=false evaluation.exploitability_games=[] evaluation.opponents=["api:some/model"]'
+    with running("say I fold. \\boxed{[fold]}") as server:
+        config = micro_runs.config(micro_checkpoint, f"{more} evaluation.matches=4 endpoint.base_url={server.url}")
+        made = evaluation.evaluate(micro_checkpoint, cold_start=micro_checkpoint, config=config, iteration=0)
+    (row,) = suite._game("kuhn_poker", made, ["api:some/model"])
+    assert (row.opponent, row.n) == ("api:some/model", 4) and row.value is not None and row.note
+    assert made.metrics["eval/kuhn_poker/vs_api_some_model/win_rate_n"] == 4
+    assert server.bodies, "it was asked"
 
 
 def test_the_command_line_measures_a_model_at_an_endpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
