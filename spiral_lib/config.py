@@ -259,7 +259,7 @@ class RunConfig:
     preset: str = setting("tiny", "the preset this configuration started from")
     seed: int = setting(0, "base of every derived seed", low=0)
     iterations: int = setting(6, "iterations to reach; not part of the hash, so that a run can be extended", low=0)
-    threads: int = setting(1, "torch threads; recorded, since results depend on it in the last bits", low=1)
+    threads: int = setting(1, "torch threads; recorded, since results depend on it in the last bits", low=1, high=1024)
     model: ModelConfig = field(default_factory=ModelConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     games: tuple[Named, ...] = setting((Named(name="kuhn_poker"),), "games played, with shares and parameters")
@@ -284,6 +284,11 @@ class RunConfig:
             raise ConfigError("all shares in 'opponents' are 0; set at least one, for example opponents.self_play=1")
         if o.api > 0 and not (o.api_model and self.endpoint.base_url):
             raise ConfigError(f"opponents.api={o.api:g} needs opponents.api_model and endpoint.base_url")
+        if self.rollout.shards > self.rollout.matches:
+            raise ConfigError(
+                f"rollout.shards={self.rollout.shards} is more than rollout.matches={self.rollout.matches}; "
+                "give every shard at least one match"
+            )
         if self.rollout.max_new_tokens >= self.model.context_tokens:
             raise ConfigError(
                 f"rollout.max_new_tokens={self.rollout.max_new_tokens} leaves no room for a prompt in "

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 
 from spiral_lib import checkpoint_sources, games, plugins, registry_runs
 from spiral_lib.config import RunConfig
 from spiral_lib.errors import ConfigError
 from spiral_lib.learner.shaping import ALL
 from spiral_lib.registry_types import PREFIX
-from spiral_lib.types import PolicyRef
+from spiral_lib.types import PolicyRef, RefKind
 
 _ITSELF = "cold_start"  # an evaluation opponent that is no PolicyRef
 
@@ -28,7 +29,11 @@ def check(config: RunConfig, *, fresh: bool = True) -> None:
         plugins.load("spiral_lib.games", name, "views")
     for opponent in config.evaluation.opponents:
         if opponent != _ITSELF:
-            PolicyRef.parse(opponent)
+            ref = PolicyRef.parse(opponent)
+            if ref.kind is RefKind.CHECKPOINT and not Path(ref.locator).is_dir():
+                raise ConfigError(f"evaluation.opponents names '{opponent}': there is no such folder; check the path")
+    for name in config.evaluation.benchmarks:
+        plugins.load("spiral_lib.evaluation.benchmark_tasks", name, "task")
     for term in config.rewards.terms:
         plugins.load("spiral_lib.rewards", term.name, "shape")
     plugins.load("spiral_lib.engines", config.rollout.engine, "ENGINE")

@@ -71,6 +71,7 @@ def resolve_config(
             out = str(folder.absolute())
             earlier = Path(resume_from.path) if resume_from is not None and "://" not in resume_from.path else None
             starting.open_run(resolved, folder, resume_from=earlier)
+            logging.getLogger("spiral_lib.run").info("run folder: %s", folder)
         preflight.check(resolved, fresh=resume_from is None)
         if "://" in out:
             _open_store(resolved, out)

@@ -257,3 +257,13 @@ def test_any_bytes_as_yaml_resolve_or_are_a_config_error(
     path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
     path.write_bytes(content)
     only_config_errors("tiny", "", path)
+
+
+def test_more_shards_than_matches_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"rollout.shards=9 is more than rollout.matches=8"):
+        resolve(preset="tiny", overrides="rollout.matches=8 rollout.shards=9")
+
+
+def test_the_preset_itself_cannot_be_overridden() -> None:
+    with pytest.raises(ConfigError, match="use --preset smoke"):
+        resolve(preset="tiny", overrides="preset=smoke")

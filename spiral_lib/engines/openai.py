@@ -208,6 +208,7 @@ def _read(reply: Reply) -> Answer:
         raise _Failure("wrong_schema")
     if reason not in _FINISH:
         raise _Failure("refused", passing=False)  # content filters, tool calls
+    text = text.encode("utf-8", "replace").decode()  # JSON can hold half a surrogate pair, which no file can
     return Answer(text=text, finish_reason=_FINISH[reason], prompt_tokens=spent[0], reply_tokens=spent[1])
 
 

@@ -213,3 +213,9 @@ def test_names_are_sorted_and_leave_out_grammars_adapters_and_private_modules() 
     assert sorted(NAMES) == NAMES
     assert {"tic_tac_toe", "kuhn_poker", "leduc_poker", "simple_negotiation"} <= set(NAMES)
     assert not {"duel_dsl", "textarena"} & set(NAMES) and not any(name.startswith("_") for name in NAMES)
+
+
+@pytest.mark.parametrize("name", ["os:system", "builtins:dict", "builtins:print"])
+def test_what_is_no_game_is_refused_and_never_called(name: str) -> None:
+    with pytest.raises(ConfigError, match="is no game"):
+        games.make(name, seed=1)
