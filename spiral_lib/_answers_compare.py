@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeVar
 
-from spiral_lib._answers_text import clean, depth_of, is_harmless, number, split_top, split_unit, to_latex
+from spiral_lib._answers_text import clean, depth_of, is_empty, is_harmless, number, split_top, split_unit, to_latex
 
 MAX_CHARS = 256
 MAX_NESTING = 16
@@ -36,7 +36,7 @@ _CLOSING = {"(": ")", "[": "]"}
 def equal(gold: str, answer: str, symbolic: Symbolic) -> bool:
     """Return whether both texts name the same mathematical object; ``symbolic`` decides on plain expressions."""
     gold, answer = " ".join(gold.split()), " ".join(answer.split())
-    if not gold or not answer:
+    if is_empty(gold) or is_empty(answer):
         return False
     if gold == answer:
         return True
@@ -190,7 +190,7 @@ def _numeral(text: str) -> tuple[int, int] | None:
 def _words(gold: str, answer: str) -> bool | None:
     if not _WORDS.fullmatch(gold) or (len(gold) < 4 and gold.casefold() not in _SHORT_WORDS):
         return None
-    return gold.rstrip(".").casefold() == answer.rstrip(".").casefold()
+    return gold.removesuffix(".").casefold() == answer.removesuffix(".").casefold()
 
 
 def _both_signs(text: str) -> list[str]:

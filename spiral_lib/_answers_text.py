@@ -46,13 +46,33 @@ _UNIT_POWER = re.compile(r"\^\s*\{?\s*([23])\s*\}?\Z")
 _NO_UNIT = frozenset({
     "or", "and", "not", "if", "maybe", "either", "to", "is", "but", "nor", "than", "hundred", "thousand", "million",
     "billion", "trillion", "percent", "dozen", "half", "sin", "cos", "tan", "log", "ln", "exp", "sqrt", "pi", "in",
-    "for", "all", "any", "more", "less", "least", "most", "wrong", "mod", "over", "where",
+    "for", "all", "any", "more", "less", "least", "most", "wrong", "mod", "over", "where", "plus", "minus", "doubled",
+    "tripled", "halved", "factorial", "divided", "multiplied", "twice", "root", "inverse", "negative", "approximately",
+    "roughly", "about", "almost", "nearly",
 })  # fmt: skip
+# "5 squared" is another number, "5 meters squared" has a unit.
+_POWER_WORDS = frozenset({"squared", "cubed"})
+
+# One mark ends a sentence; more are no ending ("5.." and "1, 2, ..." say something else than "5" and "1, 2").
+_SENTENCE_END = re.compile(r"(?<![.,;])(?<![.,;] )[.,;]\s*\Z")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_UNSEEN = re.compile(
+    r"\\(?:[hv]?phantom|[hv]space\*?|color|textcolor|label|tag|begin|end)\s*\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+)
+# The commands that are an answer by themselves.
+_SYMBOL = re.compile(
+    r"\\(?:alpha|(?:var)?(?:epsilon|theta|pi|rho|sigma|phi)|[bz]?eta|gamma|delta|iota|kappa|lambda|mu|nu|xi|tau"
+    r"|upsilon|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Upsilon|Phi|Psi|Omega|infty|emptyset|varnothing|ell"
+    r"|hbar|aleph|beth|Re|Im|nabla|partial|top|bot|perp|parallel|triangle|square|Box|diamond|bigcirc|star|bigstar"
+    r"|checkmark|(?:heart|diamond|club|spade)suit)(?![A-Za-z])"
+)
 
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{5,}")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[a-z]+\}")
 _FUNCTION = re.compile(r"(?<![\\A-Za-z])(sqrt|sin|cos|tan|cot|sec|csc|log|ln|exp|pi|infty)(?![A-Za-z])")
-_ALLOWED = re.compile(r"[A-Za-z0-9\s+\-*/^_=.,()\[\]{}\\|&!']*")
+_ALLOWED = re.compile(r"[A-Za-z0-9\s+\-*/^_=.,()\[\]{}\\|&!]*")
+# What the parser drops, often with all that follows: a hedge would pass for its first value.
+_DROPPED = re.compile(r"\\(?:approx|approxeq|[lc]?dots|and|or)(?![A-Za-z])|[0-9]\s*_|\.\s*[.,]|,\s*,|,\s*\.(?![0-9])")
 _DECIMAL_IN_TEXT = re.compile(r"(?<![0-9.])([0-9]*)\.([0-9]+)")
 _MIXED_IN_TEXT = re.compile(r"(?<![0-9.^_{}()A-Za-z\\])([0-9]+)\s*\\frac\{([0-9]+)\}\{([0-9]+)\}")
 _PERCENT_IN_TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
@@ -87,7 +107,15 @@ def clean(text: str) -> str:
     text = re.sub(r"\+\s*\\infty", r"\\infty", text)
     text = re.sub(r"_([0-9])\s", r"_{\1} ", text)
     text = re.sub(r"\^\s*(-?[0-9]+)", r"^{\1}", text)  # 2^10 as people write it, not 2^1 times 0
-    return " ".join(text.split()).rstrip(" .,;").removesuffix("\\").strip()
+    return _SENTENCE_END.sub("", " ".join(text.split())).removesuffix("\\").strip()
+
+
+def is_empty(text: str) -> bool:
+    """Return whether an answer says nothing: no letter or digit to be seen, nor a symbol that is an answer itself."""
+    seen = _UNSEEN.sub("", text.replace(r"\\", " "))
+    if _SYMBOL.search(seen):
+        return False
+    return not any(char.isalnum() or char in "\u221e\u2205" for char in _COMMAND.sub("", seen))
 
 
 def _plain_words(match: re.Match[str]) -> str:
@@ -205,7 +233,8 @@ def split_unit(text: str) -> tuple[str, str]:
         return text, ""
     words = match[2].replace(".", " ").split()
     value = re.sub(r"\\[A-Za-z]+", "", match[1])
-    if any(word.casefold() in _NO_UNIT for word in words) or re.search(r"[A-Za-z]{2}", value):
+    changes_value = words[0].casefold() in _POWER_WORDS or any(word.casefold() in _NO_UNIT for word in words)
+    if changes_value or re.search(r"[A-Za-z]{2}", value):
         return text, ""
     power = _UNIT_POWER.search(text)
     return match[1], " ".join(words).casefold() + (power[1] if power else "")
@@ -215,7 +244,7 @@ def is_harmless(text: str) -> bool:
     """Return whether a text may be evaluated: only mathematics, and no number that grows out of bounds."""
     if not _ALLOWED.fullmatch(_PERCENT_IN_TEXT.sub("1", text)) or "__" in text:
         return False
-    if _DIGITS_APART.search(text) or _WORD.search(_ENVIRONMENT.sub("", text)):
+    if _DROPPED.search(text) or _DIGITS_APART.search(text) or _WORD.search(_ENVIRONMENT.sub("", text)):
         return False
     if any(len(run) > _MAX_DIGITS for run in re.findall(r"[0-9]+", text)):
         return False

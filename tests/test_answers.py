@@ -92,6 +92,38 @@ def test_further_pairs_get_the_agreed_verdict(case: dict[str, Any]) -> None:
     assert check(case["gold"], case["answer"]) is case["correct"]
 
 
+@pytest.mark.parametrize(
+    "empty",
+    [
+        "", r"\text{}", "$$", r"\boxed{}", "{}", r"\,", r"\quad", "~", r"\%", r"\$", "()", "[]", '""', r"\mathrm{}",
+        r"\phantom{x}", r"\phantom{\frac{1}{2}}", "-", "=", "?", ".", r"^\circ", r"\left(\right)", r"\hspace{2em}",
+        r"\frac{}{}", r"\begin{pmatrix}\end{pmatrix}", r"\dots", r"\pm", "\u200b", r"\boxed{\text{}}",
+    ],
+)  # fmt: skip
+def test_an_answer_without_content_is_wrong_even_where_the_gold_answer_is_the_same(empty: str) -> None:
+    assert not check(empty, empty) and not check(empty, "") and not check("", empty) and not check("5", empty)
+
+
+@pytest.mark.parametrize(
+    "symbol",
+    [r"\emptyset", r"\infty", r"\pi", "\u03c0", "\u221e", "\u2205", r"\Delta", r"\eta", r"\{\emptyset\}", "D"],
+)
+def test_a_symbol_may_be_an_answer_by_itself(symbol: str) -> None:
+    assert check(symbol, symbol) and check(symbol, f"$ {symbol} $") and not check(symbol, "")
+
+
+@pytest.mark.parametrize(
+    "hedge",
+    [
+        r"5\approx 6", r"5\approx 6\approx 7", "5_ 6_ 7", "5_6_7", r"5\text{ squared}", r"5\text{ cubed}", "5 squared",
+        "5 twice", r"5\text{ factorial}", "5'", "5''", "5 '", "5..", "5...", "5 . .", "5,,", r"5\ldots", r"5\or",
+        "x=5..", r"x=5\approx 6", "5 cm..",
+    ],
+)  # fmt: skip
+def test_a_hedged_answer_does_not_count_as_its_first_value(hedge: str) -> None:
+    assert not check("5", hedge)
+
+
 @given(st.fractions(max_denominator=10**6), st.integers(-(10**6), 10**6))
 def test_every_spelling_of_a_fraction_is_the_same_number(value: Fraction, whole: int) -> None:
     top, bottom = value.numerator, value.denominator
