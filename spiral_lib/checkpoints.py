@@ -103,7 +103,7 @@ def read_manifest(path: Path) -> CheckpointManifest:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"'{path}' is no checkpoint: {MANIFEST} is missing; write one with save") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"cannot read '{file}': {error}") from error
     try:
         version = content.pop("version")
@@ -118,6 +118,8 @@ def read_manifest(path: Path) -> CheckpointManifest:
 def verify(path: Path) -> CheckpointManifest:
     """Return the manifest after hashing every file. Raises CheckpointError naming the first bad file."""
     manifest = read_manifest(path)
+    if outside := [n for n in manifest.files if Path(n).is_absolute() or ".." in Path(n).parts]:
+        raise CheckpointError(f"checkpoint '{path}': {MANIFEST} lists '{outside[0]}', which lies outside the folder")
     present = set(list_files(path)) - {MANIFEST}
     for name in sorted(present | set(manifest.files)):
         if name not in present:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from spiral_lib import checkpoints, duel_bank, durable, gates, lineage, publish
 from spiral_lib.config import RunConfig
-from spiral_lib.errors import SpiralError
+from spiral_lib.errors import CheckpointError, SpiralError
 from spiral_lib.ledger import Champion, DecisionRecord, EvaluationRecord, Ledger, PoolEntry
 from spiral_lib.opponents import OpponentPool
 from spiral_lib.state import Learned, State, write_state
@@ -155,13 +155,21 @@ def _pool_paths(ledger: Ledger, state: State, learned: Learned) -> tuple[Path, .
 
 def _link_pool(ledger: Ledger, pool: Sequence[Path], folder: Path) -> None:
     """Show the pool as a folder of snapshots: hard links where the file system has them, so that it costs no disk."""
-    wanted = {f"{e.iteration:04d}-{e.id[:12]}": path for e, path in zip(ledger.pool, pool, strict=True)}
+    entries = {f"{e.iteration:04d}-{e.id[:12]}": (e.id, path) for e, path in zip(ledger.pool, pool, strict=True)}
     for old in folder.glob("*"):
-        if old.name not in wanted:
+        if old.name not in entries:
             shutil.rmtree(old)
-    for name, source in wanted.items():
-        if not (folder / name).is_dir():
+    for name, (identity, source) in entries.items():
+        if not _is_snapshot(folder / name, identity):
             durable.link_folder(source, folder / name)
+
+
+def _is_snapshot(folder: Path, identity: str) -> bool:
+    """Return whether a folder holds a checkpoint whole; a damaged one is linked again."""
+    try:
+        return checkpoints.verify(folder).id == identity
+    except CheckpointError:
+        return False
 
 
 def _next_state(

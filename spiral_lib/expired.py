@@ -35,7 +35,7 @@ def read(run: Path) -> dict[str, Tombstone]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         return {entry["path"]: Tombstone(**entry) for entry in content}
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise LineageError(f"cannot read '{file}': {error!r}; restore it, or the run counts as damaged") from error
 
 

@@ -104,13 +104,13 @@ class Ledger:
         try:
             content = json.loads(text)
             version = content.pop("version")
-        except (ValueError, AttributeError, KeyError, TypeError) as error:
+        except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
             raise LineageError(f"this is no ledger ({error!r}); restore it from the last iteration's step") from error
         if version != LEDGER_VERSION:
             raise LineageError(f"ledger version {version!r} is not {LEDGER_VERSION}; go on with the code that wrote it")
         try:
             return _decode_ledger(content)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise LineageError(f"ledger is damaged: {error!r}; restore it from the last iteration's step") from error
 
 

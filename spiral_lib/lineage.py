@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -79,9 +80,14 @@ class StepRecord:
                 raise LineageError(f"step record version {version} is not {RECORD_VERSION}")
             for side in ("inputs", "outputs"):
                 content[side] = {name: Artifact(**artifact) for name, artifact in content[side].items()}
-            return cls(**{**content, "sources": tuple(content["sources"])})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            record = cls(**{**content, "sources": tuple(content["sources"])})
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise LineageError(f"the step record is damaged: {error!r}") from error
+        artifacts = (*record.inputs.values(), *record.outputs.values())
+        texts = (record.step, record.config_hash, *record.sources, *(t for a in artifacts for t in (a.path, a.sha256)))
+        if type(record.order) is not int or not all(isinstance(text, str) for text in texts):
+            raise LineageError("the step record is damaged: a name, path, hash or order is of another type")
+        return record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,6 +169,15 @@ def read_all(run: Path) -> list[StepRecord]:
     return [_read(path) for path in _record_files(run)]
 
 
+def read_sound(run: Path) -> list[StepRecord]:
+    """Return the run's records in order without those that cannot be read, which ``audit`` names."""
+    found = []
+    for file in _record_files(run):
+        with contextlib.suppress(LineageError):
+            found.append(_read(file))
+    return found
+
+
 def audit(run: Path) -> list[Problem]:
     """Return every broken link in the order of the steps: an empty list means that the run is whole.
 
@@ -186,7 +201,7 @@ def audit(run: Path) -> list[Problem]:
     for record in records:
         problems += _check_inputs(run, record, made)
         for artifact in record.outputs.values():
-            problems += _check_bytes(run, record.step, artifact, moved)
+            problems += _check_within(run, record.step, artifact, moved)
     return problems
 
 
@@ -197,11 +212,22 @@ def _check_inputs(run: Path, record: StepRecord, made: Mapping[tuple[str, str], 
         if name in record.sources:
             # A source outside the run may be gone by now; its hash stays on record.
             if not Path(artifact.path).is_absolute():
-                problems += _check_bytes(run, record.step, artifact, {})
+                problems += _check_within(run, record.step, artifact, {})
         elif maker is None or maker is record or maker.order > record.order:
             reason = f"input '{name}' is neither the output of an earlier step nor a declared source"
             problems.append(Problem(step=record.step, path=artifact.path, reason=reason))
     return problems
+
+
+def _check_within(run: Path, step: str, artifact: Artifact, moved: Mapping[str, Path]) -> list[Problem]:
+    """Check an artifact of the run folder; nothing outside it is read, whatever a record says."""
+    path = Path(artifact.path)
+    if path.is_absolute() or ".." in path.parts:
+        return [Problem(step=step, path=artifact.path, reason="lies outside the run folder")]
+    try:
+        return _check_bytes(run, step, artifact, moved)
+    except OSError as error:
+        return [Problem(step=step, path=artifact.path, reason=f"cannot be read: {error.strerror}")]
 
 
 def _check_bytes(run: Path, step: str, artifact: Artifact, moved: Mapping[str, Path]) -> list[Problem]:
@@ -225,7 +251,7 @@ def _quarantined(run: Path) -> dict[str, Path]:
     for file in sorted((run / "quarantine").glob("*.json")):
         try:
             moved[str(json.loads(file.read_text(encoding="utf-8"))["path"])] = file.with_suffix("")
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue  # then the shard counts as missing, which is what the audit reports
     return moved
 

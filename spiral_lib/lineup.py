@@ -34,6 +34,15 @@ def locate(text: str) -> Path:
     return path
 
 
+def verified(folder: Path) -> Path:
+    """Return a checkpoint folder after hashing it where it has a manifest. Raises CheckpointError where it differs."""
+    from spiral_lib import checkpoints
+
+    if (folder / checkpoints.MANIFEST).is_file():
+        checkpoints.verify(folder)
+    return folder
+
+
 def run_of(checkpoint: Path) -> Path | None:
     """Return the run folder that a checkpoint lies in, or None."""
     for folder in checkpoint.resolve().parents[:2]:
@@ -92,6 +101,7 @@ def _open(
         )
     if folder is None:
         folder = _pool_entry(ref, pool) if ref.kind is RefKind.POOL else locate(ref.locator)
+    verified(folder)
     chosen = config or config_of(folder)
     engine = engines.make(chosen.rollout.engine, folder, chosen)
     stack.callback(engine.close)

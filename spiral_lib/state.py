@@ -65,7 +65,7 @@ def read_state(run: Path, fetch: Callable[[str], Path] | None = None) -> State:
     try:
         content = json.loads((run / "state.json").read_text())
         written = {name: content[name] for name in (*_PATHS, "iteration", "opponents")}
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise LineageError(
             f"'{run}' is no run folder to go on from: {error}; give runs/<run> of an earlier run"
         ) from error

@@ -137,7 +137,18 @@ def test_a_forged_id_is_refused(copy: Path) -> None:
         checkpoints.verify(copy)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 9}', '{"version": 1, "files": {"a": {}}}'])
+@pytest.mark.parametrize("name", ["/etc/hostname", "../outside.safetensors", "deeper/../../outside.safetensors"])
+def test_a_manifest_that_lists_files_outside_the_folder_is_refused(copy: Path, name: str) -> None:
+    content = json.loads((copy / checkpoints.MANIFEST).read_text())
+    content["files"][name] = {"sha256": "0" * 64, "bytes": 1}
+    (copy / checkpoints.MANIFEST).write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="lies outside the folder"):
+        checkpoints.verify(copy)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"version": 9}', '{"version": 1, "files": {"a": {}}}', "[" * 100_000]
+)
 def test_a_damaged_manifest_is_refused(copy: Path, text: str) -> None:
     (copy / checkpoints.MANIFEST).write_text(text)
     with pytest.raises(CheckpointError, match=r"manifest\.json"):

@@ -117,6 +117,20 @@ def test_snapshots_are_taken_when_due_and_shown_as_folders(
         assert checkpoints.verify(folder).id == checkpoint_ids(run)[1]
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "manifest.json", "config.json"])
+@pytest.mark.parametrize("content", [None, b"{}"])
+def test_a_damaged_snapshot_is_linked_again(
+    run: Path, micro_checkpoint: Path, name: str, content: bytes | None
+) -> None:
+    decide(run, micro_checkpoint, "", None)
+    (snapshot,) = (run / "pool").iterdir()
+    (snapshot / name).unlink()
+    if content is not None:
+        (snapshot / name).write_bytes(content)
+    decide(run, micro_checkpoint, "", None)
+    assert checkpoints.verify(snapshot).id == checkpoint_ids(run)[1]
+
+
 def test_a_snapshot_costs_no_disk(run: Path, micro_checkpoint: Path) -> None:
     decide(run, micro_checkpoint, "", None)
     weights = next((run / "pool").glob("*/model.safetensors"))

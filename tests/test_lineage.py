@@ -12,6 +12,7 @@ import pytest
 
 from spiral_lib import durable, lineage, presets
 from spiral_lib.errors import LineageError
+from spiral_lib.ledger import Ledger
 from spiral_lib.lineage import StepRecord
 
 CONFIG = presets.get("smoke")
@@ -221,6 +222,53 @@ def test_audit_names_a_damaged_record(chain: Path) -> None:
     assert "0001-play" in {p.step for p in lineage.audit(chain)}
     with pytest.raises(LineageError, match=r"0001-play\.json"):
         lineage.read_all(chain)
+
+
+@pytest.mark.parametrize("field", ["path", "sha256"])
+@pytest.mark.parametrize("value", [5, None, ["b.txt"], {}])
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+def test_a_record_with_another_type_in_it_is_damaged(chain: Path, field: str, value: object, side: str) -> None:
+    file = lineage.record_path(chain, 1, "learn")
+    content = json.loads(file.read_text())
+    next(iter(content[side].values()))[field] = value
+    file.write_text(json.dumps(content))
+    assert "0001-learn" in {p.step for p in lineage.audit(chain)}
+
+
+@pytest.mark.parametrize("change", [{"order": "1"}, {"order": None}, {"step": 4}, {"sources": [1]}])
+def test_a_record_with_another_order_or_name_is_damaged(chain: Path, change: dict[str, object]) -> None:
+    file = lineage.record_path(chain, 1, "learn")
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    assert "0001-learn" in {p.step for p in lineage.audit(chain)}
+
+
+@pytest.mark.parametrize("kind", ["absolute", "upwards"])
+def test_an_output_outside_the_run_is_a_problem_and_is_not_read(tmp_path: Path, kind: str) -> None:
+    run, outside = tmp_path / "run", tmp_path / "outside.txt"
+    ran(run, "start", 0, {}, "a.txt")
+    outside.write_text((run / "a.txt").read_text())
+    file = lineage.record_path(run, 0, "start")
+    content = json.loads(file.read_text())
+    content["outputs"]["out"]["path"] = str(outside) if kind == "absolute" else "../outside.txt"
+    file.write_text(json.dumps(content))
+    # Its hash is right, and still it does not count.
+    assert [p.reason for p in lineage.audit(run)] == ["lies outside the run folder"]
+
+
+def test_an_unreadable_name_is_a_problem(chain: Path) -> None:
+    file = lineage.record_path(chain, 1, "learn")
+    content = json.loads(file.read_text())
+    content["outputs"]["out"]["path"] = "c" * 5000
+    file.write_text(json.dumps(content))
+    assert [p.step for p in lineage.audit(chain)] == ["learn"]
+
+
+def test_deeply_nested_json_is_damage(chain: Path) -> None:
+    lineage.record_path(chain, 1, "learn").write_text("[" * 100_000)
+    assert [p.step for p in lineage.audit(chain)] == ["0001-learn"]
+    assert [r.step for r in lineage.read_sound(chain)] == ["start", "play"]
+    with pytest.raises(LineageError, match="no ledger"):
+        Ledger.from_json("[" * 100_000)
 
 
 def test_audit_of_nothing_is_a_problem(tmp_path: Path) -> None:

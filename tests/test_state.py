@@ -74,7 +74,7 @@ def test_a_missing_part_is_named(tmp_path: Path) -> None:
         read_state(tmp_path)
 
 
-@pytest.mark.parametrize("text", [None, "{", "[1]", "{}", json.dumps({"iteration": 1})])
+@pytest.mark.parametrize("text", [None, "{", "[1]", "{}", json.dumps({"iteration": 1}), "[" * 100_000])
 def test_what_is_no_run_folder_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "state.json").write_text(text)

@@ -27,15 +27,15 @@ Exit code 1 when a link is broken or a replay differs. Replaying works in a scra
 @click.option("--replay", "step", metavar="STEP", help="Run a step again and compare, such as segment or 2/segment.")
 @json_option
 def COMMAND(run: Path, metric: str | None, iteration: int | None, step: str | None, as_json: bool) -> int:
-    """Hash everything in RUN again and follow every input to the step that made it."""
+    """Hash everything in RUN again, follow every input to the step that made it, check what the run shows."""
     if metric is not None:
         return _why(run, metric, iteration, as_json)
     if step is not None:
         return _replay(run, step, as_json)
-    from spiral_lib import lineage
+    from spiral_lib import lineage, published
 
     with progress("hashing", None, unit=""):
-        problems = lineage.audit(run)
+        problems = lineage.audit(run) + published.problems(run)
     if as_json:
         print_json({"ok": not problems, "problems": [dataclasses.asdict(p) for p in problems]})
         return 1 if problems else 0

@@ -86,7 +86,7 @@ def COMMAND(
         model = checkpoint.removeprefix("api:")
         _suites.run_suites(suites, model, config=settings, records=records, out=out, as_json=as_json)
         return
-    folder = lineup.locate(checkpoint)
+    folder = lineup.verified(lineup.locate(checkpoint))
     config = chosen_config(preset, config_file, overrides) or lineup.config_of(folder)
     if suites:
         if cold_start is not None:
@@ -96,6 +96,8 @@ def COMMAND(
     start = cold_start or _cold_start_of(folder)
     if start is None:
         config = _without_cold_start(config)
+    else:
+        lineup.verified(start)
     steps.set_threads(config)
     with progress("evaluating", None, unit="of this stage") as bar:
 
