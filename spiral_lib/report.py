@@ -9,7 +9,7 @@ import html
 import math
 from pathlib import Path
 
-from spiral_lib import config, durable, measures, report_curves, report_parts, report_verdicts
+from spiral_lib import config, durable, measures, report_curves, report_parts, report_patterns, report_verdicts
 from spiral_lib.measures import Change
 from spiral_lib.report_files import RunFiles, read
 from spiral_lib.report_style import framed, grid, page, section, table
@@ -30,6 +30,7 @@ def body(files: RunFiles) -> str:
         "Outside self-play": grid(list(report_curves.outside(files))),
         "Payoffs": report_parts.payoffs(files),
         "Roles": grid(list(report_curves.roles(files))),
+        "Reasoning patterns": report_patterns.section(files),
         "Collapse monitors": report_parts.monitors(files) + grid(list(report_curves.monitors(files))),
         "Learner": grid(list(report_curves.learner(files))),
         "Quality gate": report_parts.quality(files),

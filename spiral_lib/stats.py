@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 Z95 = 1.959963984540054
 _EXACT_FLIPS = 12
@@ -94,3 +95,39 @@ def jackknife(left_out: Sequence[float]) -> float:
         return 0.0
     centre = math.fsum(left_out) / g
     return math.sqrt((g - 1) / g * math.fsum((value - centre) ** 2 for value in left_out))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShareChange:
+    """How a share changed between two evaluations, with the 95 % interval of the difference."""
+
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """``grew``, ``fell``, or ``no significant change``."""
+        return "grew" if self.low > 0 else "fell" if self.high < 0 else "no significant change"
+
+
+def share_change(first: Mapping[str, float], last: Mapping[str, float], name: str) -> ShareChange | None:
+    """Return a share's difference with Newcombe's interval, made of the Wilson intervals at ``_low`` and ``_high``.
+
+    None where one of the two has no such share.
+    """
+    if name not in first or name not in last:
+        return None
+    before, after = first[name], last[name]
+    below = math.hypot(after - last[f"{name}_low"], first[f"{name}_high"] - before)
+    above = math.hypot(last[f"{name}_high"] - after, before - first[f"{name}_low"])
+    return ShareChange(difference=after - before, low=after - before - below, high=after - before + above)
+
+
+def transfer(play: ShareChange | None, elsewhere: ShareChange | None) -> str:
+    """Return what a change in play and one elsewhere say about transfer; never more than the intervals allow."""
+    if play is None or elsewhere is None:
+        return "not measured"
+    if play.verdict != "grew":
+        return f"{play.verdict} in play"
+    return "grew in both" if elsewhere.verdict == "grew" else "grew in play only"

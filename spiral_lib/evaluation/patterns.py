@@ -7,12 +7,12 @@ paper's own labelling is not published, so the numbers are comparable within thi
 from __future__ import annotations
 
 import enum
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spiral_lib import stats
+from spiral_lib.stats import ShareChange
 
 
 class Pattern(enum.StrEnum):
@@ -167,35 +167,17 @@ def metrics(texts: Sequence[str], place: str) -> dict[str, float]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """How a pattern's share changed between two evaluations, with the 95 % interval of the difference."""
-
-    difference: float
-    low: float
-    high: float
-
-    @property
-    def verdict(self) -> str:
-        """``grew``, ``fell``, or ``no significant change``."""
-        return "grew" if self.low > 0 else "fell" if self.high < 0 else "no significant change"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Transfer:
     """One pattern's change in play beside its change in another place; None where one evaluation has no replies."""
 
     pattern: Pattern
-    play: Change | None
-    elsewhere: Change | None
+    play: ShareChange | None
+    elsewhere: ShareChange | None
 
     @property
     def verdict(self) -> str:
         """What the two changes say about transfer; more than the two intervals allow is never said."""
-        if self.play is None or self.elsewhere is None:
-            return "not measured"
-        if self.play.verdict != "grew":
-            return f"{self.play.verdict} in play"
-        return "grew in both" if self.elsewhere.verdict == "grew" else "grew in play only"
+        return stats.transfer(self.play, self.elsewhere)
 
 
 def transfer(first: Mapping[str, float], last: Mapping[str, float], *, place: str = "bank") -> tuple[Transfer, ...]:
@@ -206,15 +188,10 @@ def transfer(first: Mapping[str, float], last: Mapping[str, float], *, place: st
     )
 
 
-def _change(first: Mapping[str, float], last: Mapping[str, float], place: str, pattern: Pattern) -> Change | None:
-    """Return the difference of two shares with Newcombe's interval, which is made of their Wilson intervals."""
-    name = f"reasoning/pattern/{place}/{pattern}"
-    if name not in first or name not in last:
-        return None
-    before, after = first[name], last[name]
-    below = math.hypot(after - last[f"{name}_low"], first[f"{name}_high"] - before)
-    above = math.hypot(last[f"{name}_high"] - after, before - first[f"{name}_low"])
-    return Change(difference=after - before, low=after - before - below, high=after - before + above)
+def _change(
+    first: Mapping[str, float], last: Mapping[str, float], place: str, pattern: Pattern
+) -> ShareChange | None:
+    return stats.share_change(first, last, f"reasoning/pattern/{place}/{pattern}")
 
 
 def _shows(rule: _Rule, text: str) -> bool:
