@@ -172,7 +172,7 @@ def measure(config: RunConfig, checkpoint: Path, renderer: Renderer) -> dict[str
         fixed = replace(
             config,
             seed=seed_for(config.seed, "cold start gate"),
-            rollout=replace(config.rollout, matches=config.cold_start.gate_matches),
+            rollout=replace(config.rollout, matches=config.cold_start.gate_matches, shards=1),
         )
         plan = rollout.plan_matches(_only_self_play(fixed), step=0, pool=())
         played = list(rollout.play_matches(plan, {"self": policy}, concurrency=config.rollout.concurrency))
