@@ -102,7 +102,14 @@ def read_manifest(path: Path) -> CheckpointManifest:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(f"'{path}' is no checkpoint: {MANIFEST} is missing; write one with save") from None
+        if not path.is_dir():
+            raise CheckpointError(f"'{path}' is no checkpoint: there is no such folder; check the path") from None
+        if (path / "state.json").is_file():
+            way_out = f"it is a run folder; name one of its checkpoints, such as '{path}/checkpoints/0000'"
+            raise CheckpointError(f"'{path}' is no checkpoint: {way_out}") from None
+        raise CheckpointError(
+            f"'{path}' is no checkpoint: {MANIFEST} is missing; a plain model folder is named hf:<folder>"
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"cannot read '{file}': {error}") from error
     try:
