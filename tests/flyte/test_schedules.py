@@ -106,7 +106,7 @@ def test_an_audit_passes_a_whole_run_and_names_a_changed_shard(micro_run: Path, 
     assert str(audit_run(run=str(micro_run))).endswith("0 problems")
     changed = tmp_path / "run"
     shutil.copytree(micro_run, changed)
-    shard = sorted(changed.rglob("*.parquet"))[0]
+    shard = sorted((changed / "trajectories").rglob("*.parquet"))[0]
     shard.write_bytes(shard.read_bytes() + b"x")
     with pytest.raises(Exception, match=shard.relative_to(changed).as_posix()):
         audit_run(run=str(changed))
