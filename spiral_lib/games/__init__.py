@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import functools
 import importlib
 import inspect
+from collections.abc import Iterable
 from typing import Any, Final
 
 from spiral_lib import plugins
@@ -65,6 +67,26 @@ def views(name: str, **params: Any) -> dict[str, View]:
     known = inspect.signature(listing).parameters
     found: dict[str, View] = listing(**{key: value for key, value in params.items() if key in known})
     return found
+
+
+def decision_views(starts: Iterable[Game]) -> dict[str, View]:
+    """Return the view of the player to move in every state that play can reach, by ``info_state`` in sorted order.
+
+    For the ``views`` of a game whose states a shallow copy separates and whose actions are listed.
+    """
+    found: dict[str, View] = {}
+    waiting = list(starts)
+    while waiting:
+        game = waiting.pop()
+        if game.current_player is None:
+            continue
+        view = game.view(game.current_player)
+        found[view.info_state] = view
+        for action in view.legal_actions or ():
+            following = copy.copy(game)
+            following.apply(action)
+            waiting.append(following)
+    return dict(sorted(found.items()))
 
 
 def whole(name: str, value: Any, *, low: int, high: int) -> int:

@@ -7,12 +7,11 @@ every hand counts and the seats swap after each, so an even number of hands favo
 
 from __future__ import annotations
 
-import copy
 import functools
 from typing import Final, Self
 
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games import choice, whole
+from spiral_lib.games import choice, decision_views, whole
 from spiral_lib.seeds import seed_for
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
@@ -160,19 +159,7 @@ class GAME:
 
 def views() -> dict[str, View]:
     """Return the 12 information states of one hand, each with the view of the player to move."""
-    found: dict[str, View] = {}
-    waiting = [GAME.dealt(cards) for cards in _DEALS]
-    while waiting:
-        game = waiting.pop()
-        if game.current_player is None:
-            continue
-        view = game.view(game.current_player)
-        found[view.info_state] = view
-        for action in view.legal_actions or ():
-            following = copy.copy(game)
-            following.apply(action)
-            waiting.append(following)
-    return dict(sorted(found.items()))
+    return decision_views(GAME.dealt(cards) for cards in _DEALS)
 
 
 def _gain(cards: tuple[int, int], history: str, hand: int) -> int:

@@ -7,11 +7,11 @@ card by its rank; the key also tells the two cards of a rank apart, as OpenSpiel
 
 from __future__ import annotations
 
-import copy
 import itertools
 from typing import Final, Self
 
 from spiral_lib.errors import IllegalAction
+from spiral_lib.games import decision_views
 from spiral_lib.seeds import seed_for
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
@@ -151,19 +151,7 @@ class GAME:
 
 def views() -> dict[str, View]:
     """Return the 936 information states, each with the view of the player to move."""
-    found: dict[str, View] = {}
-    waiting = [GAME.dealt((a, b, c)) for a, b, c in _DEALS]
-    while waiting:
-        game = waiting.pop()
-        if game.current_player is None:
-            continue
-        view = game.view(game.current_player)
-        found[view.info_state] = view
-        for action in view.legal_actions or ():
-            following = copy.copy(game)
-            following.apply(action)
-            waiting.append(following)
-    return dict(sorted(found.items()))
+    return decision_views(GAME.dealt((a, b, c)) for a, b, c in _DEALS)
 
 
 def _told(moves: tuple[int, ...], player: int) -> str:
