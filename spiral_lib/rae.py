@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
-from spiral_lib.errors import ConfigError
+from spiral_lib.errors import ConfigError, LearnerError
 
 _KEYINGS = ("role", "game", "none")
 
@@ -32,8 +33,14 @@ class RoleBaselines:
 
         The baseline is read before it is updated, so an episode never discounts itself. The paper's text has the other
         order, which only scales every advantage by the decay; its released code does as here.
-        ``ret`` is the player's return after shaping.
+        ``ret`` is the player's return after shaping. Raises LearnerError, the table untouched, where it is no finite
+        number: one nan would stay in the average for ever.
         """
+        if not math.isfinite(ret):
+            raise LearnerError(
+                f"the reward of '{role}' in '{game}' is {ret}; a reward must be a finite number, "
+                "look at the terms in rewards.terms"
+            )
         if self.baseline == "none":
             return ret
         key = self._key(game, role)
@@ -48,7 +55,7 @@ class RoleBaselines:
     def to_json(self) -> str:
         """Return canonical JSON; numbers survive the round trip exactly."""
         content = {"decay": self.decay, "baseline": self.baseline, "values": self._values}
-        return json.dumps(content, sort_keys=True)
+        return json.dumps(content, sort_keys=True, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> RoleBaselines:
@@ -56,10 +63,26 @@ class RoleBaselines:
         try:
             content: dict[str, Any] = json.loads(text)
             found = cls(float(content["decay"]), str(content["baseline"]))
-            found._values = {str(k): float(v) for k, v in content["values"].items()}
+            found._values = {str(k): _finite(v) for k, v in content["values"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"these are not saved role baselines ({error}): {text[:80]!r}") from error
         return found
 
     def _key(self, game: str, role: str) -> str:
-        return f"{game}/{role}" if self.baseline == "role" else game
+        return cell(game, role) if self.baseline == "role" else game
+
+
+def cell(game: str, role: str) -> str:
+    """Return the name of a game and role in one string, ``game/role``; no two pairs share one."""
+    return f"{_escaped(game)}/{_escaped(role)}"
+
+
+def _escaped(name: str) -> str:
+    return name.replace("%", "%25").replace("/", "%2F")
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"a baseline is {number}")
+    return number

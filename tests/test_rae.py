@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spiral_lib.errors import ConfigError
+from spiral_lib.errors import ConfigError, LearnerError
 from spiral_lib.rae import RoleBaselines
 
 
@@ -129,7 +129,11 @@ def test_a_constant_offset_of_one_role_vanishes_from_its_advantages() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"decay": 2, "baseline": "role", "values": {}}', '{"decay": 0.9}', "null"]
+    "text",
+    [
+        *("", "[]", "{}", '{"decay": 2, "baseline": "role", "values": {}}', '{"decay": 0.9}', "null"),
+        *(f'{{"decay": 0.9, "baseline": "role", "values": {{"g/r": {x}}}}}' for x in ("NaN", "Infinity", '"x"')),
+    ],
 )
 def test_other_text_is_no_saved_baseline(text: str) -> None:
     with pytest.raises(ConfigError):
@@ -139,3 +143,27 @@ def test_other_text_is_no_saved_baseline(text: str) -> None:
 def test_an_unknown_keying_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="role, game, none"):
         RoleBaselines(0.95, "player")
+
+
+@pytest.mark.parametrize("ret", [math.nan, math.inf, -math.inf])
+def test_a_return_that_is_no_number_is_refused_and_moves_nothing(ret: float) -> None:
+    b = RoleBaselines(0.95)
+    b.advantage("g", "r", 1.0)
+    with pytest.raises(LearnerError, match=f"reward of 'r' in 'g' is {ret}"):
+        b.advantage("g", "r", ret)
+    assert b.value("g", "r") == pytest.approx(0.05)
+
+
+def test_names_with_the_separator_do_not_share_a_baseline() -> None:
+    names = [("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"), ("a", "b%2Fc")]
+    b = RoleBaselines(0.0)
+    for i, (game, role) in enumerate(names):
+        b.advantage(game, role, float(i))
+    again = RoleBaselines.from_json(b.to_json())
+    assert [again.value(*name) for name in names] == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_ordinary_names_are_kept_as_they_are() -> None:
+    b = RoleBaselines(0.5)
+    b.advantage("textarena:Nim-v0", "player 0", 1.0)
+    assert json.loads(b.to_json())["values"] == {"textarena:Nim-v0/player 0": 0.5}

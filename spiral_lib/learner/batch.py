@@ -11,7 +11,7 @@ from typing import Final
 
 from spiral_lib.config import RunConfig
 from spiral_lib.errors import LearnerError
-from spiral_lib.rae import RoleBaselines
+from spiral_lib.rae import RoleBaselines, cell
 from spiral_lib.types import EndReason, Episode, Turn, mean
 
 MAX_BAD_LOGPROBS: Final = 0.01
@@ -56,7 +56,7 @@ class _Tally:
     counts: Counter[str] = field(default_factory=Counter)
     rewards: list[float] = field(default_factory=list)
     centred: list[float] = field(default_factory=list)
-    by_role: dict[str, list[float]] = field(default_factory=dict)
+    by_role: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
 
 
@@ -98,7 +98,7 @@ def _seat(
     """Return the samples of one seat; exactly one baseline update, whatever becomes of its turns."""
     role = own[0].role
     centred = baselines.advantage(episode.game, role, reward)
-    tally.by_role.setdefault(f"{episode.game}/{role}", []).append(reward)
+    tally.by_role.setdefault((episode.game, role), []).append(reward)
     samples = []
     for i, turn in enumerate(own):
         tally.turns.append(turn)
@@ -142,9 +142,9 @@ def _metrics(tally: _Tally, baselines: RoleBaselines, num_samples: int) -> dict[
     out = {f"learner/{k}": float(tally.counts[k]) for k in ("dropped_zero", "dropped_empty", "dropped_logprobs")}
     out |= {"learner/samples": float(num_samples), "rollout/matches": float(tally.counts["matches"])}
     out |= {"rollout/void": float(tally.counts["void"]), "rollout/trained_turns": float(len(tally.turns))}
-    for key, values in sorted(tally.by_role.items()):
-        game, _, role = key.rpartition("/")
-        out |= {f"rae/reward/{key}": mean(values), f"rae/baseline/{key}": baselines.value(game, role)}
+    for (game, role), values in sorted(tally.by_role.items()):
+        name = cell(game, role)
+        out |= {f"rae/reward/{name}": mean(values), f"rae/baseline/{name}": baselines.value(game, role)}
     if tally.turns:
         out |= _turn_metrics(tally)
     return out
