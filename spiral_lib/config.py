@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import math
@@ -26,6 +27,8 @@ from spiral_lib.errors import ConfigError
 from spiral_lib.settings import EndpointConfig, EngineConfig, setting
 
 Scalar = int | float | str | bool
+MOST = 10_000_000
+"""No whole number may be larger, unless its setting says otherwise: a slip of the finger must not fill a disk."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,8 +49,8 @@ class ModelConfig:
     )
     dtype: str = setting("float32", "weights and compute of engine and learner", choices=("float32", "bfloat16"))
     context_tokens: int = setting(512, "window of the model, prompt and response together", low=16)
-    hidden: int = setting(64, "init:tiny only: hidden size", low=8)
-    layers: int = setting(3, "init:tiny only: decoder layers", low=1)
+    hidden: int = setting(64, "init:tiny only: hidden size", low=8, high=65_536)
+    layers: int = setting(3, "init:tiny only: decoder layers", low=1, high=1_000)
     heads: int = setting(2, "init:tiny only: query heads (head size 32, one key-value head)", low=1)
     mlp: int = setting(192, "init:tiny only: feed-forward size", low=8)
     vocab: int = setting(448, "init:tiny only: tokenizer vocabulary at most", low=300)
@@ -93,9 +96,11 @@ class RolloutConfig:
     """Self-play matches of one learner step."""
 
     engine: str = setting("hf", "token generator: hf, vllm or package.module:NAME")
-    matches: int = setting(128, "matches per learner step", low=1)
-    shards: int = setting(1, "rollout shards; the matches do not depend on it", low=1)
-    steps_per_iteration: int = setting(1, "rollout-update steps in one iteration; above 1 they run in one task", low=1)
+    matches: int = setting(128, "matches per learner step", low=1, high=1_000_000)
+    shards: int = setting(1, "rollout shards; the matches do not depend on it", low=1, high=10_000)
+    steps_per_iteration: int = setting(
+        1, "rollout-update steps in one iteration; above 1 they run in one task", low=1, high=100_000
+    )
     concurrency: int = setting(128, "matches in play at once in a shard; the matches do not depend on it", low=1)
     temperature: float = setting(1.0, "sampling temperature", low=0.01)
     max_new_tokens: int = setting(48, "response tokens at most", low=1)
@@ -201,7 +206,7 @@ class EvaluationConfig:
     """What is measured outside self-play, and how often."""
 
     every: int = setting(1, "iterations between evaluations", low=1)
-    matches: int = setting(100, "matches per game and opponent, played in seat-swapped pairs", low=2)
+    matches: int = setting(100, "matches per game and opponent, played in seat-swapped pairs", low=2, high=1_000_000)
     candidates: int = setting(1, "replies sampled for each move of these matches, to play the most frequent", low=1)
     opponents: tuple[str, ...] = field(
         default=("random", "optimal", "cold_start"),
@@ -257,7 +262,7 @@ class RunConfig:
     """Everything that determines a run's numbers; a YAML file has the same shape."""
 
     preset: str = setting("tiny", "the preset this configuration started from")
-    seed: int = setting(0, "base of every derived seed", low=0)
+    seed: int = setting(0, "base of every derived seed", low=0, high=(1 << 63) - 1)
     iterations: int = setting(6, "iterations to reach; not part of the hash, so that a run can be extended", low=0)
     threads: int = setting(1, "torch threads; recorded, since results depend on it in the last bits", low=1, high=1024)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -306,6 +311,11 @@ def resolve(*, preset: str, yaml_path: Path | None = None, overrides: str = "") 
     config = presets.get(preset)
     if yaml_path is not None:
         config = update(config, strict_yaml.read(yaml_path))
+    return overridden(config, overrides)
+
+
+def overridden(config: RunConfig, overrides: str) -> RunConfig:
+    """Return the configuration changed by ``a.b=value`` overrides. Raises ConfigError as ``resolve`` does."""
     changes = strict_yaml.parse_overrides(overrides)
     if changes.get("preset", config.preset) != config.preset:
         raise ConfigError(f"'preset' cannot be overridden; use --preset {changes['preset']}")
@@ -376,10 +386,15 @@ def _build(current: Any, changes: Mapping[str, Any], path: str) -> Any:
 
 def _check(f: Any, value: Any, name: str) -> Any:
     low, high, choices = f.metadata.get("low"), f.metadata.get("high"), f.metadata.get("choices")
+    if high is None and f.type == "int":
+        high = MOST
     if choices and value not in choices:
         raise ConfigError(f"setting '{name}' is {_show(value)}; it must be one of {', '.join(choices)}")
     if isinstance(value, int | float) and ((low is not None and value < low) or (high is not None and value > high)):
-        bounds = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+        if high is None or high > 1_000:
+            bounds = f"at least {low:g}" if low is not None and value < low else f"at most {high:,}"
+        else:
+            bounds = f"between {low:g} and {high:g}"
         raise ConfigError(f"setting '{name}' is {_show(value)}; it must be {bounds}")
     return value
 
@@ -476,3 +491,12 @@ def describe(section: type = RunConfig, prefix: str = "") -> list[tuple[str, str
         default = f.default if f.default_factory is MISSING else f.default_factory()
         rows.append((f"{prefix}{f.name}", json.dumps(_plain(default)), str(f.metadata.get("doc", ""))))
     return rows
+
+
+def values(config: RunConfig) -> dict[str, str]:
+    """Return every setting of a configuration by its dotted name, as JSON."""
+    return {name: json.dumps(_plain(_at(config, name))) for name, _, _ in describe()}
+
+
+def _at(config: RunConfig, name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), config)

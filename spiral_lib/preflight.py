@@ -20,6 +20,19 @@ def check(config: RunConfig, *, fresh: bool = True) -> None:
 
     ``fresh`` says that the run begins at ``model.source``, which then has to be there.
     """
+    check_names(config)
+    for opponent in config.evaluation.opponents:
+        ref = None if opponent == _ITSELF else PolicyRef.parse(opponent)
+        if ref is not None and ref.kind is RefKind.CHECKPOINT and not Path(ref.locator).is_dir():
+            raise ConfigError(f"evaluation.opponents names '{opponent}': there is no such folder; check the path")
+    if fresh and config.model.source.startswith(PREFIX):
+        registry_runs.require_source(config.model.source)
+    elif fresh and config.model.source != "init:tiny":
+        checkpoint_sources.require(config)
+
+
+def check_names(config: RunConfig) -> None:
+    """Raise ConfigError where the configuration names something that no machine could have, or wrong parameters."""
     for game in config.games:
         made = games.make(game.name, seed=config.seed, **game.params)
         if game.name in config.evaluation.exploitability_games and made.spec.openspiel is not None:
@@ -29,19 +42,13 @@ def check(config: RunConfig, *, fresh: bool = True) -> None:
         plugins.load("spiral_lib.games", name, "views")
     for opponent in config.evaluation.opponents:
         if opponent != _ITSELF:
-            ref = PolicyRef.parse(opponent)
-            if ref.kind is RefKind.CHECKPOINT and not Path(ref.locator).is_dir():
-                raise ConfigError(f"evaluation.opponents names '{opponent}': there is no such folder; check the path")
+            PolicyRef.parse(opponent)
     for name in config.evaluation.benchmarks:
         plugins.load("spiral_lib.evaluation.benchmark_tasks", name, "task")
     for term in config.rewards.terms:
         plugins.load("spiral_lib.rewards", term.name, "shape")
     plugins.load("spiral_lib.engines", config.rollout.engine, "ENGINE")
     check_roles(config)
-    if fresh and config.model.source.startswith(PREFIX):
-        registry_runs.require_source(config.model.source)
-    elif fresh and config.model.source != "init:tiny":
-        checkpoint_sources.require(config)
 
 
 def check_roles(config: RunConfig) -> None:

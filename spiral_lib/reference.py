@@ -41,14 +41,16 @@ def configuration() -> str:
         _NOTE,
         "# Configuration\n",
         "A run is one `RunConfig`. A preset gives every value; a YAML file with the same shape replaces some; dotted",
-        "overrides replace both. An unknown name is an error that names the nearest known one.\n",
+        "overrides replace both. An unknown name is an error that names the nearest known one; a name given twice, and",
+        "a number such as `010`, which YAML reads as 8, are errors too.\n",
         "```bash",
         "spiral config --preset tiny",
         'spiral config --preset tiny --set "learner.lr=1e-4 games=[kuhn_poker,tic_tac_toe]"',
-        "spiral config --describe",
+        "spiral config --preset smollm2 --describe",
         "```\n",
         "The configuration's hash covers everything but `iterations`, so a finished run can be extended. The defaults",
-        "below are those of the settings themselves; a preset may have others.\n",
+        "below are those of the settings themselves; a preset may have others, which `--describe` shows beside them.",
+        f"No whole number may be above {config.MOST:,} unless its row says otherwise.\n",
     ]
     lines += _section(config.RunConfig, "", "Run")
     hints = typing.get_type_hints(config.RunConfig)
@@ -81,11 +83,17 @@ def _allowed(metadata: typing.Mapping[str, typing.Any]) -> str:
     low, high, choices = metadata.get("low"), metadata.get("high"), metadata.get("choices")
     if choices:
         return ", ".join(f"`{c}`" for c in choices)
+    if high is not None and high >= 1 << 62:
+        high = None  # what fits in 64 bits
     if low is not None and high is not None:
-        return f"{low:g} to {high:g}"
+        return f"{_number(low)} to {_number(high)}"
     if low is not None:
-        return f"at least {low:g}"
-    return "" if high is None else f"at most {high:g}"
+        return f"at least {_number(low)}"
+    return "" if high is None else f"at most {_number(high)}"
+
+
+def _number(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
 
 
 def data_dictionary() -> str:

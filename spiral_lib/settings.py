@@ -41,7 +41,7 @@ class EndpointConfig:
     retries: int = setting(4, "further attempts after a failure that may pass (429, 5xx, network, broken reply)", low=0)
     backoff_s: float = setting(1.0, "first wait before a further attempt; it doubles, with jitter", low=0.0)
     max_failures: int = setting(20, "failed requests in a row after which no more are sent", low=1)
-    max_tokens: int = setting(0, "tokens of prompts and replies that may be spent; 0 is no limit", low=0)
+    max_tokens: int = setting(0, "tokens of prompts and replies that may be spent; 0 is no limit", low=0, high=1 << 62)
     max_cost: float = setting(0.0, "money that may be spent, in the unit of the prices; 0 is no limit", low=0.0)
     price_prompt: float = setting(0.0, "price of a million prompt tokens", low=0.0)
     price_reply: float = setting(0.0, "price of a million reply tokens", low=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,20 @@ def parse_overrides(text: str) -> dict[str, Any]:
     Raises ConfigError for a part of another form, and where one part would undo another one silently.
     """
     found: dict[str, Any] = {}
-    for part in _split(text):
+    for part in split(text):
         name, equals, value = part.partition("=")
         if not equals or not name:
             raise ConfigError(
                 f"override '{part}' is not of the form section.setting=value, for example learner.lr=1e-6"
             )
+        if name in found:
+            raise ConfigError(f"override '{name}' is given twice, the second time as '{part}'; keep one of them")
         found[name] = _load_yaml(value, f"the value of override '{part}'")
     return _nested(found)
 
 
-def _split(text: str) -> list[str]:
-    """Split at blanks and commas outside brackets and quotes."""
+def split(text: str) -> list[str]:
+    """Return the single overrides of a text: split at blanks and commas outside brackets and quotes."""
     parts, depth, quote, start = [], 0, "", 0
     for i, c in enumerate(text):
         if quote:
@@ -80,7 +83,7 @@ def parse(text: str, what: str) -> Mapping[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without its silent rule that the last of two equal keys wins."""
+    """YAML without three silent rules: the last of two equal keys wins, 010 is 8, and 1:30 is 90."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -88,6 +91,22 @@ class _Loader(yaml.SafeLoader):
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"'{key}' is given twice", node.start_mark)
         return super().construct_mapping(node, deep)
+
+    def construct_number(self, node: Any) -> Any:
+        written = node.value.lstrip("+-")
+        if ":" in written or re.fullmatch(r"0[0-9_]+", written):
+            reason = f"'{node.value}' is read as {self._read(node)}; write that number, or quotes around it for a text"
+            raise yaml.constructor.ConstructorError(None, None, reason, node.start_mark)
+        return self._read(node)
+
+    def _read(self, node: Any) -> Any:
+        is_whole = node.tag.endswith(":int")
+        return self.construct_yaml_int(node) if is_whole else self.construct_yaml_float(node)
+
+
+for _tag in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_number)
+
 
 
 def _load_yaml(text: str, what: str) -> Any:

@@ -41,7 +41,8 @@ def begin_retraining(
         now = shared.resolve(name, CHAMPION).id
         base = shared.claim(name, f"retraining-{key}", {"base": now})["base"]
         fixed = f"model.source=registry:{shared.url}/{name}@{base} seed={kickoff:%Y%m%d%H%M}"
-        config = configs.resolve(preset=preset.value, overrides=f"cold_start.steps=0 {overrides} {fixed}")
+        without_cold_start = configs.resolve(preset=preset.value, overrides="cold_start.steps=0")
+        config = configs.overridden(configs.overridden(without_cold_start, overrides), fixed)
         preflight.check(config)
         if is_local() and "://" not in out:
             folder = Path(out or "runs") / f"{name}-{key}"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spiral_lib import cold_start
+from spiral_lib import cold_start, strict_yaml
 from spiral_lib.config import RunConfig, resolve
 from spiral_lib.durable import sha256_file
 from spiral_lib.lineage import read_all
@@ -31,7 +31,13 @@ def train_cold_start(out: Path) -> Path:
 
 def overrides(checkpoint: Path, more: str = "") -> str:
     """Return the overrides of preset smoke for a micro run that starts at a checkpoint; later ones replace earlier."""
-    return f"model.source=checkpoint:{checkpoint} {SMALL} {more}"
+    return merged(f"model.source=checkpoint:{checkpoint}", SMALL, more)
+
+
+def merged(*texts: str) -> str:
+    """Return overrides as one text in which a later one has replaced an earlier one of the same name."""
+    parts = [part.partition("=") for text in texts for part in strict_yaml.split(text)]
+    return " ".join(f"{name}={value}" for name, value in {name: value for name, _, value in parts}.items())
 
 
 def config(checkpoint: Path, more: str = "") -> RunConfig:

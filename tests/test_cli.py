@@ -87,6 +87,11 @@ def test_the_overall_help_lists_every_command_and_the_exit_codes(spiral: Run) ->
         (("config", "--preset", "tinny"), "unknown preset 'tinny'. Did you mean 'tiny'?"),
         (("config", "--set", "learner.lrr=1"), "unknown setting 'learner.lrr'. Did you mean 'learner.lr'?"),
         (("config", "--nope"), "--nope"),
+        (("config", "--set", "games=[kuhn_pokr]"), "unknown game 'kuhn_pokr'. Did you mean 'kuhn_poker'?"),
+        (("plan", "--set", "games=[kuhn_pokr]"), "unknown game 'kuhn_pokr'. Did you mean 'kuhn_poker'?"),
+        (("config", "--set", "rewards.terms=[nothing]"), "nothing"),
+        (("config", "--set", "seed=1", "--set", "seed=2"), "override 'seed' is given twice"),
+        (("config", "--set", "rollout.matches=1000000000000"), "'rollout.matches' is 1000000000000; it must be at most"),
         (("games", "show", "kuhn_pokr"), "unknown game 'kuhn_pokr'. Did you mean 'kuhn_poker'?"),
         (("games", "check", "nim", "--set", "piles"), "not of the form name=value"),
         (("play", "nim", "--vs", "somebody"), "unknown policy 'somebody'"),
@@ -113,8 +118,16 @@ def test_config_prints_yaml_that_reads_back_to_the_same_configuration(spiral: Ru
     code, out, _ = spiral("config", "--preset", "smoke", "--set", "learner.lr=1e-6 seed=3", "--set", "iterations=4")
     resolved = config.resolve(preset="smoke", overrides="learner.lr=1e-6 seed=3 iterations=4")
     assert code == 0 and config.from_text(out) == resolved
-    _, described, _ = spiral("config", "--describe", "--json")
-    assert [row["name"] for row in json.loads(described)] == [name for name, _, _ in config.describe()]
+
+
+def test_settings_are_explained_with_the_presets_own_values(spiral: Run) -> None:
+    code, out, _ = spiral("config", "--preset", "smoke", "--set", "seed=7", "--describe", "--json")
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert code == 0 and list(rows) == [name for name, _, _ in config.describe()]
+    assert (rows["seed"]["value"], rows["seed"]["default"]) == ("7", "0")
+    assert json.loads(rows["rollout.matches"]["value"]) == config.resolve(preset="smoke").rollout.matches
+    _, table, _ = spiral("config", "--preset", "smoke", "--describe")
+    assert "Preset smoke" in table and "learner.epochs" in table
 
 
 def test_games_are_listed_and_shown(spiral: Run) -> None:
@@ -247,7 +260,7 @@ def test_sample_sizes_are_told_without_a_checkpoint(spiral: Run) -> None:
 def test_the_papers_rows_are_printed_for_a_checkpoint_and_its_replies_kept(
     micro_run: Path, spiral: Run, tmp_path: Path
 ) -> None:
-    small = f"{micro_runs.SMALL} evaluation.data_dir={tmp_path} rollout.max_new_tokens=4"
+    small = micro_runs.merged(micro_runs.SMALL, f"evaluation.data_dir={tmp_path} rollout.max_new_tokens=4")
     argv = ("eval", str(micro_run / "checkpoints" / "0002"), "--preset", "smoke", "--set", small)
     code, out, err = spiral(*argv, "--suite", "paper")
     assert code == 0, err

@@ -20,7 +20,7 @@ QUICK = (
 
 
 def quick(more: str = "") -> RunConfig:
-    return resolve(preset="smoke", overrides=f"{QUICK} {more}")
+    return resolve(preset="smoke", overrides=micro_runs.merged(QUICK, more))
 
 
 @pytest.mark.parametrize("name", games.names())

@@ -48,6 +48,12 @@ def tiny(overrides: str = "", yaml_text: str | None = None, folder: Path | None 
         ("learner.epochs=5", ["learner.epochs", "between 1 and 4"]),
         ("seed=-1", ["seed", "at least 0"]),
         (f"seed={1 << 63}", ["seed", "below 2**63"]),
+        ("seed=1 seed=2", ["'seed' is given twice", "seed=2"]),
+        ("seed=010", ["'010' is read as 8"]),
+        ("seed=1:30", ["'1:30' is read as 90"]),
+        ("learner.lr=1:30.5", ["'1:30.5' is read as 90.5"]),
+        ("rollout.matches=1000000000000", ["rollout.matches", "at most 1,000,000"]),
+        ("learner.normalizer=1000000000000", ["learner.normalizer", "at most 10,000,000"]),
         ("rae.baseline=roles", ["rae.baseline", "'roles'", "role, game, none"]),
         ("learner.lr=.nan", ["learner.lr", "nan", "finite"]),
         ("learner.lr=.inf", ["learner.lr", "inf", "finite"]),
@@ -95,6 +101,7 @@ def test_a_wrong_override_is_named_with_its_value_and_the_way_out(overrides: str
         ("- a\n- b", "must be a mapping of sections, found list"),
         ("just words", "found str"),
         ("seed: 1\nseed: 2", "'seed' is given twice"),
+        ("seed: 010", "'010' is read as 8"),
         ("learner: {lr: 1, lr: 2}", "'lr' is given twice"),
         ("learner: &a [*a]", "'learner' is a section"),
         ("{" * 3000, "not valid YAML"),
@@ -136,10 +143,6 @@ def test_overrides_split_at_blanks_and_commas_outside_brackets_and_quotes() -> N
     config = tiny("learner.lr=1e-6,seed=3\n games=[kuhn_poker, {name: nim, weight: 2}] model.source='hf:a b'")
     assert (config.learner.lr, config.seed, config.model.source) == (1e-6, 3, "hf:a b")
     assert [(g.name, g.weight) for g in config.games] == [("kuhn_poker", 1.0), ("nim", 2.0)]
-
-
-def test_a_later_override_replaces_an_earlier_one() -> None:
-    assert tiny("seed=1 seed=2").seed == 2
 
 
 @pytest.mark.parametrize("number", [(1 << 53) + 1, (1 << 63) - 1])

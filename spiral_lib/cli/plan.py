@@ -54,9 +54,10 @@ def COMMAND(
 ) -> int:
     """Predict tokens, hours, memory, disk and money of a run, and refuse what cannot fit."""
     from spiral_lib import config as configs
-    from spiral_lib import planning
+    from spiral_lib import planning, preflight
 
     config = configs.resolve(preset=preset, yaml_path=config_file, overrides=" ".join(overrides))
+    preflight.check_names(config)
     machine = planning.Machine(
         gpu=gpu or "",
         learner_gpus=learner_gpus,
