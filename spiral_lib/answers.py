@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import json
-import os
 import re
-import select
-import subprocess
-import sys
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from spiral_lib import _answers_compare
 from spiral_lib.errors import SpiralError
+from spiral_lib.line_process import LineProcess
 
-DEADLINE_S = 2.0
-"""Seconds that one check may take; the start of the child process and waits for a busy machine are not counted."""
-_KILL_S = 0.2  # of these, kept back for ending the child and answering
-# A verdict must not depend on how busy the machine is: a child that hardly got to compute is waited for.
-_FAIR_CPU_S = 1.0
-_STARVED_S = 30.0
-_LOOK_S = 0.1
+COMPUTE_S = 1.0
+"""Seconds of processor time that one check may take: a verdict must not depend on how busy the machine is.
+
+The slowest comparison with a published gold answer takes 0.6 s. On a machine with half a core to spare a check ends
+within 2 s.
+"""
+_STARVED_S = 30.0  # of the clock, for a child that gets no time to compute
+_CLOCK_S = 1.8  # of the clock, where the system does not tell processor time
+_LOOK_S = 0.05
 _START_S = 120.0
 
 # Texts that end a turn in the chat formats of common model families. A response is cut at the first of them.
@@ -142,12 +137,11 @@ def check(gold: str, answer: str) -> bool:
 
     Nothing is rounded. A percent sign divides by 100, degree signs are ignored and never converted, base subscripts
     matter, a list is right only where the gold answer is one (order matters in tuples, not in lists and sets), and
-    empty answers are wrong, even if both are empty. What takes longer than ``DEADLINE_S`` or too much memory is wrong
-    and counted in ``timeouts()``; on a busy machine the child gets its share of computing time first. Works from any
-    thread, and in forked processes.
+    empty answers are wrong, even if both are empty. What takes longer than ``COMPUTE_S`` or too much memory is wrong
+    and counted in ``timeouts()``. Works from any thread, and in forked processes.
     """
     with _CHILD.lock:
-        _CHILD.deadline = time.monotonic() + DEADLINE_S - _KILL_S
+        _CHILD.left_s = COMPUTE_S
         try:
             return _answers_compare.equal(gold, answer, _CHILD.compare)
         except _Overrun:
@@ -170,115 +164,46 @@ class _Overrun(Exception):
     """The time or memory of one check is used up."""
 
 
-class _Child:
-    """The process that runs math-verify, started when first needed and killed when it overruns."""
+class _Child(LineProcess):
+    """The process that runs math-verify; ``left_s`` is what the check under way may still compute."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.deadline = 0.0
+        super().__init__(Path(_answers_compare.__file__).with_name("_answers_child.py"))
+        self.left_s = 0.0
         self.num_timeouts = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_ready = False
-        self._registered = False
 
     def compare(self, gold: str, answer: str) -> bool:
-        """Return the child's verdict on two LaTeX texts. Raises _Overrun when the deadline passes first."""
-        process = self._ready()
-        if time.monotonic() >= self.deadline:  # used up by the parts compared before; the child itself is well
-            raise _Overrun
-        assert process.stdin is not None
-        try:
-            process.stdin.write(json.dumps([gold, answer]).encode() + b"\n")
-            process.stdin.flush()
-            reply = self._await(process)
-        except OSError:
-            reply = b""
-        if not reply:
-            self.stop()
-            self._launch()  # at once, so that it is ready by the next check
-            raise _Overrun
-        return reply.strip() == b"true"
-
-    def _await(self, process: subprocess.Popen[bytes]) -> bytes:
-        """Return the reply, or b"" past the deadline; time in which the child could not compute moves the deadline."""
-        computed, started = _cpu_seconds(process.pid), time.monotonic()
-        while True:
-            reply = _read_line(process, self.deadline)
-            now = time.monotonic()
-            is_over = now >= self.deadline and now - started < _STARVED_S and process.poll() is None
-            if reply or not is_over or _cpu_seconds(process.pid) - computed >= _FAIR_CPU_S:
-                return reply
-            self.deadline = now + _LOOK_S
-
-    def stop(self) -> None:
-        """Kill the process and wait for its end."""
-        process, self._process, self._is_ready = self._process, None, False
-        if process is None:
-            return
-        process.kill()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        process.wait()
-
-    def _ready(self) -> subprocess.Popen[bytes]:
-        """Return a process that waits for requests; the wait for its start moves the deadline."""
-        process = self._process or self._launch()
-        if self._is_ready:
-            return process
-        started = time.monotonic()
-        if _read_line(process, started + _START_S).strip() != b"ready":
-            self.stop()
+        """Return the child's verdict on two LaTeX texts. Raises _Overrun where time or memory is used up first."""
+        if not self.wait_ready(_START_S):
             raise SpiralError(
                 "cannot start the process that compares mathematical answers; is math-verify installed? "
                 "Try: python -c 'import math_verify'"
             )
-        self._is_ready = True
-        self.deadline += time.monotonic() - started
-        return process
+        try:
+            self.write([gold, answer])
+            reply = self._await()
+        except OSError:
+            reply = b""
+        if not reply:
+            self.stop()
+            self.start()  # at once, so that it is ready by the next check
+            raise _Overrun
+        return reply.strip() == b"true"
 
-    def _launch(self) -> subprocess.Popen[bytes]:
-        if not self._registered:
-            atexit.register(close)
-            os.register_at_fork(after_in_child=_forget)
-            self._registered = True
-        # -P: the script's own folder holds modules named like those of the standard library.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(_answers_compare.__file__).with_name("_answers_child.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        return self._process
+    def _forget(self) -> None:
+        super()._forget()
+        self.num_timeouts = 0
 
-
-def _read_line(process: subprocess.Popen[bytes], deadline: float) -> bytes:
-    """Return one line of the process's output, or b"" when it ends or the deadline passes first."""
-    assert process.stdout is not None
-    descriptor, line = process.stdout.fileno(), b""
-    while not line.endswith(b"\n"):
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-        part = os.read(descriptor, 4096) if ready else b""
-        if not part:
-            return b""
-        line += part
-    return line
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Return the processor time a process has used, infinity where the system does not tell."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return float("inf")
-
-
-def _forget() -> None:
-    """In a forked process: leave the parent's child alone and start with none."""
-    global _CHILD
-    _CHILD = _Child()
+    def _await(self) -> bytes:
+        """Return the reply, or b"" where the child ended or overran; what it computed is taken from ``left_s``."""
+        before, started = self.cpu_seconds(), time.monotonic()
+        while True:
+            reply = self.read(time.monotonic() + _LOOK_S)
+            now, waited_s = self.cpu_seconds(), time.monotonic() - started
+            computed_s = waited_s * COMPUTE_S / _CLOCK_S if now is None or before is None else now - before
+            if reply or not self.is_running or computed_s >= self.left_s or waited_s >= _STARVED_S:
+                self.left_s -= computed_s
+                return reply
 
 
 _CHILD = _Child()

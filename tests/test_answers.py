@@ -159,10 +159,10 @@ def test_what_takes_too_long_is_wrong_and_counted_and_the_next_check_works() -> 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_busy_machine_makes_no_right_answer_wrong() -> None:
     assert check("x^2-1", "(x-1)(x+1)")
-    process = answers._CHILD._process
-    assert process is not None
-    os.kill(process.pid, signal.SIGSTOP)  # as good as a machine with no time for the child
-    waker = threading.Timer(2.5, os.kill, (process.pid, signal.SIGCONT))
+    pid = answers._CHILD.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)  # as good as a machine with no time for the child
+    waker = threading.Timer(2.5, os.kill, (pid, signal.SIGCONT))
     waker.start()
     before = answers.timeouts()
     assert check("x^2-4", "(x-2)(x+2)")
