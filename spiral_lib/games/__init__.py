@@ -89,6 +89,11 @@ def decision_views(starts: Iterable[Game]) -> dict[str, View]:
     return dict(sorted(found.items()))
 
 
+def no_seat(spec: GameSpec, player: object) -> ConfigError:
+    """Return what a game's ``view`` raises for a player who is not one of its two."""
+    return ConfigError(f"{spec.name} has seats 0 and 1; there is no player {player!r}")
+
+
 def whole(name: str, value: Any, *, low: int, high: int) -> int:
     """Return a parameter that must be an integer in a range. Raises ConfigError otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:

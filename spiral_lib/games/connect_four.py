@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from spiral_lib.errors import IllegalAction
+from spiral_lib.games import no_seat
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 _ROWS: Final = 6
@@ -17,6 +18,8 @@ _STRIDE: Final = _ROWS + 1
 _LINES: Final = (1, _STRIDE, _STRIDE - 1, _STRIDE + 1)
 _ACTIONS: Final = tuple(f"[{column}]" for column in range(_COLUMNS))
 _COLUMN_OF: Final = {action: column for column, action in enumerate(_ACTIONS)}
+_EMPTY: Final = "/".join(["." * _COLUMNS] * _ROWS)
+_EMPTY_SHOWN: Final = "\n".join([" ".join("." * _COLUMNS)] * _ROWS)
 
 SPEC: Final = GameSpec(
     name="connect_four",
@@ -45,7 +48,9 @@ class GAME:
         del seed
         self._pieces = [0, 0]
         self._heights = [0] * _COLUMNS
-        self._lines = ["." * _COLUMNS] * _ROWS  # from the bottom up
+        self._board = _EMPTY  # top row first, as in the key; and the same as players see it
+        self._shown = _EMPTY_SHOWN
+        self._legal = _ACTIONS
         self._num_moves = 0
         self._winner: int | None = None
 
@@ -58,22 +63,20 @@ class GAME:
 
     def view(self, player: int) -> View:
         """Return what a player sees: the whole board."""
+        if player not in (0, 1):
+            raise no_seat(SPEC, player)
         to_move = self.current_player
-        legal: tuple[str, ...] = ()
-        if player == to_move:
-            legal = tuple(a for a, height in zip(_ACTIONS, self._heights, strict=True) if height < _ROWS)
-        lines = self._lines[::-1]
         over = " The match is over." if to_move is None else ""
-        rows = "\n".join(" ".join(line) for line in lines)
+        head = f"You are {'XO'[player]}.{over} Board, with the column numbers below:"
         return View(
             game=SPEC.name,
             role=SPEC.roles[player],
             player=player,
             rules=SPEC.rules,
             action_format=SPEC.action_format,
-            observation=f"You are {'XO'[player]}.{over} Board, with the column numbers below:\n{rows}\n0 1 2 3 4 5 6",
-            legal_actions=legal,
-            info_state=f"{'/'.join(lines)} {'-' if to_move is None else 'XO'[to_move]}",
+            observation=f"{head}\n{self._shown}\n0 1 2 3 4 5 6",
+            legal_actions=self._legal if player == to_move else (),
+            info_state=f"{self._board} {'-' if to_move is None else 'XO'[to_move]}",
         )
 
     def apply(self, action: str) -> None:
@@ -86,8 +89,13 @@ class GAME:
             raise IllegalAction(f"{action[:20]!r} is not a column with a free cell")
         row = self._heights[column]
         self._heights[column] += 1
-        line = self._lines[row]
-        self._lines[row] = f"{line[:column]}{'XO'[player]}{line[column + 1 :]}"
+        if row == _ROWS - 1:
+            self._legal = tuple(a for a, height in zip(_ACTIONS, self._heights, strict=True) if height < _ROWS)
+        cell = (_ROWS - 1 - row) * (_COLUMNS + 1) + column
+        self._board = f"{self._board[:cell]}{'XO'[player]}{self._board[cell + 1 :]}"
+        # Shown, a cell takes two characters, and the slash between rows is a line's end.
+        cell = 2 * cell - 2 * (_ROWS - 1 - row)
+        self._shown = f"{self._shown[:cell]}{'XO'[player]}{self._shown[cell + 1 :]}"
         self._pieces[player] |= 1 << (column * _STRIDE + row)
         self._num_moves += 1
         if _has_four(self._pieces[player]):

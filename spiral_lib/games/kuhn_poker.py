@@ -11,7 +11,7 @@ import functools
 from typing import Final, Self
 
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games import choice, decision_views, whole
+from spiral_lib.games import choice, decision_views, no_seat, whole
 from spiral_lib.seeds import seed_for
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
@@ -70,7 +70,8 @@ class GAME:
         self._seed, self._hands, self._reward = seed, hands, reward
         self._hand, self._history = 0, ""
         self._net = 0  # chips that player 0 has won
-        self._past: tuple[tuple[tuple[int, int], str], ...] = ()
+        self._last: tuple[tuple[int, int], str] | None = None  # cards and moves of the hand before
+        self._keys = ("", "")  # what each player knows of the hands that are over
         self._cards = self._deal()
 
     @classmethod
@@ -89,7 +90,8 @@ class GAME:
 
     def view(self, player: int) -> View:
         """Return what a player sees: the own card, the moves, and of earlier hands what was shown."""
-        current = self.current_player
+        if player not in (0, 1):
+            raise no_seat(self.spec, player)
         return View(
             game=_NAME,
             role=self.spec.roles[player],
@@ -97,7 +99,7 @@ class GAME:
             rules=self.spec.rules,
             action_format=self.spec.action_format,
             observation=self._observation(player),
-            legal_actions=_ACTIONS[self._history] if player == current else (),
+            legal_actions=_ACTIONS[self._history] if player == self.current_player else (),
             info_state=self._info_state(player),
         )
 
@@ -113,7 +115,8 @@ class GAME:
             self._history = history
             return
         self._net += _gain(self._cards, history, self._hand)
-        self._past += ((self._cards, history),)
+        self._last = (self._cards, history)
+        self._keys = (self._keys[0] + _past_key(0, *self._last), self._keys[1] + _past_key(1, *self._last))
         self._hand, self._history = self._hand + 1, ""
         if self._hand < self._hands:
             self._cards = self._deal()
@@ -137,24 +140,18 @@ class GAME:
             net = -self._net if player else self._net
             hand = min(self._hand + 1, self._hands)
             parts.append(f"Hand {hand} of {self._hands}. Chips won so far: you {net}, opponent {-net}.")
-        if self._past:
-            parts.append(_past_hand(player, self._hand - 1, *self._past[-1]))
+        if self._last:
+            parts.append(_past_hand(player, (self._hand - 1) & 1, *self._last))
         if self._hand == self._hands:
             return " ".join([*parts, "The match is over."])
-        history = self._history
-        moves = _moves(player, self._hand, history) or "none"
-        parts.append(f"Your card: {_CARDS[self._cards[player]]}. Moves: {moves}. Pot: {_POT[history]} chips.")
+        parts.append(_hand(player, self._hand & 1, self._cards[player], self._history))
         return " ".join(parts)
 
     def _info_state(self, player: int) -> str:
         """Return OpenSpiel's key; before it stands each past hand's, with the other's card or ``?``, and a slash."""
-        parts = [
-            f"{cards[player]}{history}{'?' if _ENDS[history][1] is not None else cards[1 - player]}/"
-            for cards, history in self._past
-        ]
-        if self._hand < self._hands:
-            parts.append(f"{self._cards[player]}{self._history}")
-        return "".join(parts)
+        if self._hand == self._hands:
+            return self._keys[player]
+        return f"{self._keys[player]}{self._cards[player]}{self._history}"
 
 
 def views() -> dict[str, View]:
@@ -174,6 +171,16 @@ def _moves(player: int, hand: int, history: str) -> str:
     return ", ".join(f"{names[i % 2]} {_VERBS[history[:i]]['pb'.index(move)]}" for i, move in enumerate(history))
 
 
+def _past_key(player: int, cards: tuple[int, int], history: str) -> str:
+    return f"{cards[player]}{history}{'?' if _ENDS[history][1] is not None else cards[1 - player]}/"
+
+
+@functools.cache  # only the hand's parity matters, so the texts of a hand are few
+def _hand(player: int, hand: int, card: int, history: str) -> str:
+    return f"Your card: {_CARDS[card]}. Moves: {_moves(player, hand, history) or 'none'}. Pot: {_POT[history]} chips."
+
+
+@functools.cache
 def _past_hand(player: int, hand: int, cards: tuple[int, int], history: str) -> str:
     gain = _gain(cards, history, hand)
     shown = "hidden" if _ENDS[history][1] is not None else _CARDS[cards[1 - player]]

@@ -72,6 +72,8 @@ class GAME:
 
     def view(self, player: int) -> View:
         """Return what a player sees: the own card, the open one, the moves and the chips."""
+        if player not in (0, 1):
+            raise no_seat(SPEC, player)
         return View(
             game=_NAME,
             role=SPEC.roles[player],

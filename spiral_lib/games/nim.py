@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Final
 
 from spiral_lib.errors import ConfigError, IllegalAction
+from spiral_lib.games import no_seat
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 _MAX_PILES: Final = 6
@@ -40,8 +42,7 @@ class GAME:
             raise ConfigError(f"misere of nim is {misere!r}; it must be true or false")
         self._misere = misere
         self._num_moves = 0
-        openspiel = f"nim(pile_sizes={';'.join(map(str, self._piles))},is_misere={misere})"
-        self.spec = dataclasses.replace(SPEC, max_turns=sum(self._piles), openspiel=openspiel)
+        self.spec = _spec(self._piles, misere)
 
     @property
     def current_player(self) -> int | None:
@@ -50,7 +51,9 @@ class GAME:
 
     def view(self, player: int) -> View:
         """Return what a player sees: all piles."""
-        piles = ", ".join(f"pile {number} has {size}" for number, size in enumerate(self._piles, 1))
+        if player not in (0, 1):
+            raise no_seat(SPEC, player)
+        table, key = _texts(self._piles)
         to_move = self.current_player
         over = "The match is over. " if to_move is None else ""
         mover = "-" if to_move is None else to_move
@@ -61,19 +64,19 @@ class GAME:
             player=player,
             rules=SPEC.rules,
             action_format=SPEC.action_format,
-            observation=f"{over}Objects: {piles}. Whoever takes the last object {end}.",
-            legal_actions=self._legal_actions() if player == to_move else (),
-            info_state=f"piles={','.join(map(str, self._piles))} mover={mover} last={end}",
+            observation=f"{over}Objects: {table}. Whoever takes the last object {end}.",
+            legal_actions=_legal_actions(self._piles) if player == to_move else (),
+            info_state=f"piles={key} mover={mover} last={end}",
         )
 
     def apply(self, action: str) -> None:
         """Take objects for the player to move. Raises IllegalAction for anything but a canonical legal action."""
         if self.current_player is None:
             raise IllegalAction("the match is over")
-        if action not in self._legal_actions():
+        if action not in _legal_actions(self._piles):
             raise IllegalAction(f"{action[:20]!r} does not take one or more objects of one pile")
         pile, take = map(int, action[1:-1].split())
-        self._piles[pile - 1] -= take
+        self._piles = (*self._piles[: pile - 1], self._piles[pile - 1] - take, *self._piles[pile:])
         self._num_moves += 1
 
     def returns(self) -> Returns:
@@ -83,15 +86,37 @@ class GAME:
         last = (self._num_moves - 1) % 2
         return zero_sum(1.0 if (last == 0) != self._misere else -1.0)
 
-    def _legal_actions(self) -> tuple[str, ...]:
-        takes = range(1, max(self._piles) + 1)
-        return tuple(f"[{p} {take}]" for take in takes for p, size in enumerate(self._piles, 1) if size >= take)
+
+@functools.lru_cache(maxsize=4096)
+def _legal_actions(piles: tuple[int, ...]) -> tuple[str, ...]:
+    takes = range(1, max(piles) + 1)
+    return tuple(f"[{p} {take}]" for take in takes for p, size in enumerate(piles, 1) if size >= take)
 
 
-def _sizes(text: str) -> list[int]:
-    words = text.split() if isinstance(text, str) else []
-    sizes = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 2]
-    if len(sizes) != len(words) or not 2 <= len(sizes) <= _MAX_PILES or not all(1 <= s <= _MAX_OBJECTS for s in sizes):
+@functools.lru_cache(maxsize=4096)
+def _texts(piles: tuple[int, ...]) -> tuple[str, str]:
+    """Return the piles as players see them, and as keys name them."""
+    return ", ".join(f"pile {p} has {size}" for p, size in enumerate(piles, 1)), ",".join(map(str, piles))
+
+
+@functools.lru_cache(maxsize=64)
+def _spec(piles: tuple[int, ...], misere: bool) -> GameSpec:
+    openspiel = f"nim(pile_sizes={';'.join(map(str, piles))},is_misere={misere})"
+    return dataclasses.replace(SPEC, max_turns=sum(piles), openspiel=openspiel)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    sizes = _read(text) if isinstance(text, str) else ()
+    if not sizes:
         form = f"write 2 to {_MAX_PILES} sizes from 1 to {_MAX_OBJECTS}, such as '3 4 5'"
         raise ConfigError(f"piles of nim is {text!r}; {form}")
     return sizes
+
+
+@functools.lru_cache(maxsize=64)
+def _read(text: str) -> tuple[int, ...]:
+    """Return the sizes, or () where the text is not of their form."""
+    words = text.split()
+    sizes = tuple(int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 2)
+    fine = len(sizes) == len(words) and 2 <= len(sizes) <= _MAX_PILES and all(1 <= s <= _MAX_OBJECTS for s in sizes)
+    return sizes if fine else ()

@@ -11,7 +11,7 @@ from typing import Final
 
 from spiral_lib import seeds
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games import whole
+from spiral_lib.games import no_seat, whole
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 _SIDES: Final = 6
@@ -59,6 +59,8 @@ class GAME:
 
     def view(self, player: int) -> View:
         """Return what a player sees: everything but the dice to come."""
+        if player not in (0, 1):
+            raise no_seat(SPEC, player)
         mine, theirs = self._scores[player], self._scores[1 - player]
         whose = "Your" if player == self._to_move else "The opponent's"
         left = self.spec.max_turns - self._turns

@@ -6,9 +6,11 @@ order of moves that led there (OpenSpiel's key is that order).
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from spiral_lib.errors import IllegalAction
+from spiral_lib.games import no_seat
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 SPEC: Final = GameSpec(
@@ -52,21 +54,22 @@ class GAME:
 
     def view(self, player: int) -> View:
         """Return what a player sees: the board, the same for both."""
+        if player not in (0, 1):
+            raise no_seat(SPEC, player)
         board = self._board
-        shown = [str(cell) if mark == "." else mark.upper() for cell, mark in enumerate(board)]
         head = f"You are {'XO'[player]}."
         if self._player is None:
             head += f" The match is over. {_RESULTS[-self._first if player else self._first]}"
         to_move = "-" if self._player is None else _MARKS[self._player]
-        mine = player == self._player
+        shown, free = _shown(board)
         return View(
             game=SPEC.name,
             role=SPEC.roles[player],
             player=player,
             rules=SPEC.rules,
             action_format=SPEC.action_format,
-            observation=f"{head} Board:\n{' '.join(shown[:3])}\n{' '.join(shown[3:6])}\n{' '.join(shown[6:])}",
-            legal_actions=tuple(_ACTIONS[cell] for cell in range(9) if board[cell] == ".") if mine else (),
+            observation=f"{head} Board:\n{shown}",
+            legal_actions=free if player == self._player else (),
             info_state=f"{board} {to_move}",
         )
 
@@ -90,3 +93,11 @@ class GAME:
         if self._player is not None:
             raise ValueError("the match is not over")
         return zero_sum(self._first)
+
+
+@functools.cache  # there are 5478 boards
+def _shown(board: str) -> tuple[str, tuple[str, ...]]:
+    """Return a board as players see it, and the moves on it."""
+    cells = [str(cell) if mark == "." else mark.upper() for cell, mark in enumerate(board)]
+    free = tuple(action for action, mark in zip(_ACTIONS, board, strict=True) if mark == ".")
+    return "\n".join(" ".join(cells[row : row + 3]) for row in (0, 3, 6)), free
