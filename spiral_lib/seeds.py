@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Sequence
 
 
 def seed_for(*parts: int | str) -> int:
@@ -11,16 +12,29 @@ def seed_for(*parts: int | str) -> int:
 
     Example: ``seed_for(run_seed, "match", step, index)``. Integers and text never collide (``1`` is not ``"1"``).
     """
-    digest = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        text = f"{type(part).__name__}:{part}"
-        digest.update(f"{len(text)}:{text};".encode())
+    digest = hashlib.blake2b("".join(map(_encoded, parts)).encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "big") >> 1
+
+
+def _encoded(part: int | str) -> str:
+    text = f"{type(part).__name__}:{part}"
+    return f"{len(text)}:{text};"
 
 
 def uniform(*parts: int | str) -> float:
     """Return a number in [0, 1) keyed by the parts, with 53 bits."""
     return (seed_for(*parts) >> 10) / float(1 << 53)
+
+
+def uniforms(*parts: int | str, numbers: Sequence[int]) -> list[float]:
+    """Return ``uniform(*parts, n)`` for every n of ``numbers``; the common parts are hashed once."""
+    common = hashlib.blake2b("".join(map(_encoded, parts)).encode(), digest_size=8)
+    found = []
+    for number in numbers:
+        digest = common.copy()
+        digest.update(_encoded(number).encode())
+        found.append((int.from_bytes(digest.digest(), "big") >> 11) / float(1 << 53))
+    return found
 
 
 def generator(*parts: int | str) -> random.Random:

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spiral_lib.seeds import generator, seed_for, uniform
+from spiral_lib.seeds import generator, seed_for, uniform, uniforms
 
 PARTS = st.lists(st.integers() | st.text(max_size=8), max_size=4)
 
@@ -48,3 +48,8 @@ def test_generators_repeat_and_leave_the_global_one_alone() -> None:
     assert [generator("a", 1).random() for _ in range(2)] == [generator("a", 1).random() for _ in range(2)]
     assert generator("a", 1).random() != generator("a", 2).random()
     assert random.getstate() == before
+
+
+def test_uniforms_of_several_numbers_are_those_drawn_one_by_one() -> None:
+    assert uniforms(7, "dice", numbers=range(2, 9)) == [uniform(7, "dice", n) for n in range(2, 9)]
+    assert uniforms(numbers=[3]) == [uniform(3)] and uniforms("none", numbers=()) == []

@@ -15,7 +15,9 @@ from spiral_lib.errors import ConfigError
 from spiral_lib.types import Game, GameSpec, View
 
 _PACKAGE: Final = "spiral_lib.games"
-_NO_GAMES: Final = frozenset({"duel_dsl", "textarena"})  # a grammar, and an adapter that is chosen on purpose only
+_ON_PURPOSE: Final = frozenset({"bank", "textarena"})
+"""Not listed, but made when asked for by name: questions of route rlvr, and the adapter of a library."""
+_NO_GAMES: Final = _ON_PURPOSE | {"duel_dsl"}
 
 
 def names() -> list[str]:
@@ -120,7 +122,7 @@ def _adapted(name: str) -> tuple[str, dict[str, str]]:
 @functools.cache
 def _load(name: str) -> Any:
     plain = not (":" in name or "." in name)
-    if plain and name not in (known := names()) and name != "textarena":
+    if plain and name not in (known := names()) and name not in _ON_PURPOSE:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"Did you mean '{near[0]}'? " if near else ""
         raise ConfigError(f"unknown game '{name}'. {hint}Known: {', '.join(known)}; or give package.module:GAME")

@@ -11,7 +11,7 @@ import itertools
 from typing import Final, Self
 
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games import decision_views
+from spiral_lib.games import decision_views, no_seat
 from spiral_lib.seeds import seed_for
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
