@@ -15,7 +15,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from spiral_lib import checkpoint_sources, checkpoints, engines, games, policies, registry_runs, rollout, scripted_play
+from spiral_lib import (
+    bank_items,
+    checkpoint_sources,
+    checkpoints,
+    engines,
+    games,
+    policies,
+    registry_runs,
+    rollout,
+    scripted_play,
+)
 from spiral_lib.config import RunConfig, config_hash
 from spiral_lib.errors import ColdStartError
 from spiral_lib.prompts import Renderer, response_text
@@ -70,8 +80,6 @@ def describe(figures: Mapping[str, float]) -> str:
 
 def scripted_examples(config: RunConfig) -> list[Example]:
     """Return scripted turns of the configured games, by weight, and bank items; the same for the same configuration."""
-    from spiral_lib.evaluation.benchmark_tasks import bank
-
     if config.cold_start.steps == 0 and config.model.source != "init:tiny":
         return []
     total = sum(g.weight for g in config.games)
@@ -79,8 +87,8 @@ def scripted_examples(config: RunConfig) -> list[Example]:
     for game in config.games:
         wanted = round(config.cold_start.examples * game.weight / total)
         found += list(itertools.islice(_scripted_turns(config, game.name, game.params), wanted))
-    for item in bank.training_items(config.seed, config.cold_start.bank_examples):
-        found.append(Example(view=None, question=bank.user_text(item), reply=bank.reply_text(item)))
+    for item in bank_items.training_items(config.seed, config.cold_start.bank_examples):
+        found.append(Example(view=None, question=bank_items.user_text(item), reply=bank_items.reply_text(item)))
     return found
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spiral_lib import games, plugins
+from spiral_lib import bank_items, games, plugins
 from spiral_lib.config import RunConfig
 from spiral_lib.model_shapes import Shape, of_source
 from spiral_lib.prompts import user_text
@@ -225,9 +225,7 @@ def _evaluation_tokens(config: RunConfig, turns: dict[str, float], reply: float)
     asked += e.minimax_states if "tic_tac_toe" in turns else 0
     tokens = (played + asked) * reply
     if e.bank:
-        from spiral_lib.evaluation.benchmark_tasks import bank
-
-        tokens += (e.bank_limit or len(bank.items())) * REPLY_SHARE * e.bank_max_new_tokens
+        tokens += (e.bank_limit or len(bank_items.items())) * REPLY_SHARE * e.bank_max_new_tokens
     for name in e.benchmarks:
         items = int(plugins.load("spiral_lib.evaluation.benchmark_tasks", name, "SOURCE").num_items)
         items = min(items, e.benchmark_limit) if e.benchmark_limit else items

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,9 @@ __all__ = ["Renderer", "extract_action", "quote_untrusted", "response_text", "us
 # Stands for the user's text while a chat template is taken apart; plain letters, which no template rewrites.
 _PLACEHOLDER = "SpiralUserTextGoesHere"
 _OPEN_THINKING = re.compile(r"<think>\s*\Z")
+# Small games come back to few states, and encoding one costs more than everything else that a turn does outside the
+# engine. Both limits together bound the memory.
+_KEPT_STATES, _KEPT_CHARS = 4096, 400
 
 
 def extract_action(text: str, legal_actions: Sequence[str] | None) -> Extraction:
@@ -57,6 +61,8 @@ def response_text(reasoning: str, action: str, config: PromptConfig) -> str:
 
 
 def _static_text(view: View, config: PromptConfig) -> str:
+    if view.is_whole_prompt:
+        return ""
     thinking = config.reasoning == "think"
     if config.style == "compact":
         form = f" Form: {view.action_format}" if view.legal_actions is None else ""
@@ -100,6 +106,7 @@ class Renderer:
         self._markers = _plain_markers(tokenizer)
         self._opening, self._closing = self._template_ids()
         self._headers: dict[str, tuple[int, ...]] = {}
+        self._kept_state_ids = functools.lru_cache(maxsize=_KEPT_STATES)(self._state_ids)
         self.stop_ids = _stop_ids(tokenizer)
 
     def encode(self, view: View) -> tuple[tuple[int, ...], int]:
@@ -108,11 +115,13 @@ class Renderer:
         header = self._headers.get(static)
         if header is None:
             header = self._headers[static] = self._opening + self._text_ids(static)
-        return header + self._text_ids(self._harmless(_state_text(view))) + self._closing, len(header)
+        state = _state_text(view)
+        ids = self._kept_state_ids(state) if len(state) <= _KEPT_CHARS else self._state_ids(state)
+        return header + ids + self._closing, len(header)
 
     def encode_text(self, user_text: str) -> tuple[int, ...]:
         """Return the ids of any other user message through the same chat template."""
-        return self._opening + self._text_ids(self._harmless(user_text)) + self._closing
+        return self._opening + self._state_ids(user_text) + self._closing
 
     def encode_fragment(self, text: str) -> tuple[int, ...]:
         """Return the ids of a piece of response text: no chat template, no control tokens, no end token."""
@@ -128,6 +137,9 @@ class Renderer:
         """Return the text of ids, control tokens included."""
         text = self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return str(text)
+
+    def _state_ids(self, text: str) -> tuple[int, ...]:
+        return self._text_ids(self._harmless(text))
 
     def _text_ids(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))

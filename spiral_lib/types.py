@@ -55,7 +55,8 @@ class View:
 
     ``legal_actions`` are strings such as ``[bet]``, or None where actions are parameterised; then ``sample_actions``
     holds some legal ones, from which scripted play draws (they are not shown to a model). ``info_state`` is a compact
-    key of exactly what this player knows (OpenSpiel's key where the game exists there).
+    key of exactly what this player knows (OpenSpiel's key where the game exists there). ``is_whole_prompt`` says that
+    the observation is the whole message for a model, with no rules or instruction around it.
     """
 
     game: str
@@ -67,6 +68,7 @@ class View:
     legal_actions: tuple[str, ...] | None
     info_state: str
     sample_actions: tuple[str, ...] = ()
+    is_whole_prompt: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -238,7 +240,11 @@ class PolicyRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """One turn of an episode. Token ids are stored as sampled and are empty for scripted play."""
+    """One turn of an episode. Token ids are stored as sampled.
+
+    They are empty for scripted play, but for an expert's turns (route sft), which are learned from as they are written
+    and whose log-probs are 0.
+    """
 
     index: int
     player: int

@@ -35,7 +35,7 @@ def preset_names() -> list[str]:
 
 def game_names() -> list[str]:
     """Return the names of all games, without importing one."""
-    return [name for name in plugins.names("spiral_lib.games") if name not in ("duel_dsl", "textarena")]
+    return [name for name in plugins.names("spiral_lib.games") if name not in ("bank", "duel_dsl", "textarena")]
 
 
 def configured(default_preset: str | None) -> Callable[[Decorated], Decorated]:

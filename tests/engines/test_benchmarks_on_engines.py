@@ -16,7 +16,7 @@ from spiral_lib.config import EvaluationConfig
 from spiral_lib.engines.openai import OpenAiEngine
 from spiral_lib.errors import EngineError
 from spiral_lib.evaluation import benchmarks, suite
-from spiral_lib.evaluation.benchmark_tasks import bank
+from spiral_lib import bank_items as bank
 from spiral_lib.settings import EndpointConfig
 
 pytest.importorskip("lm_eval", reason="needs the extra 'eval' (lm-eval)")

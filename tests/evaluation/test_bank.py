@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from spiral_lib.errors import DataQualityError
-from spiral_lib.evaluation.benchmark_tasks import bank
+from spiral_lib import bank_items as bank
 
 
 def test_the_bank_is_the_published_one() -> None:
