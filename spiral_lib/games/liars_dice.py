@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import Final
 
 from spiral_lib import seeds
 from spiral_lib.errors import ConfigError, IllegalAction
-from spiral_lib.games import whole
+from spiral_lib.games import no_seat, whole
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 Bid = tuple[int, int]  # quantity, face: tuples compare as bids do
@@ -45,58 +46,42 @@ SPEC: Final = GameSpec(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Round:
-    """A round that is over, hence known to both players."""
-
-    starter: int
-    dice: Dice
-    bids: tuple[Bid, ...]
-    loser: int
-
-    def key(self) -> str:
-        return f"{_digits(self.dice[0])} {_digits(self.dice[1])}{_bid_keys(self.bids)} Liar"
-
-    def line(self, player: int) -> str:
-        quantity, face = self.bids[-1]
-        caller = _who(player, self.starter + len(self.bids))
-        mine, theirs = (" ".join(map(str, self.dice[seat])) for seat in (player, 1 - player))
-        return (
-            f"Round over: {caller} called [bid {quantity} {face}]; dice: you {mine}, opponent {theirs}; "
-            f"{_who(player, self.loser)} lost the round."
-        )
-
-
 class GAME:
     """One match with ``dice`` dice of ``sides`` faces for each player."""
 
     def __init__(self, *, seed: int, dice: int = 2, sides: int = 6, elimination: bool = False) -> None:
         self._seed = seed
         self._sides = whole("sides of liars_dice", sides, low=2, high=9)
-        self._num_dice = [whole("dice of liars_dice", dice, low=1, high=6)] * 2
+        self._num_dice = (whole("dice of liars_dice", dice, low=1, high=6),) * 2
         if not isinstance(elimination, bool):
             raise ConfigError(f"elimination of liars_dice is {elimination!r}; it must be true or false")
         self._elimination = elimination
         self.spec = _spec(dice, sides, elimination)
         self._draws = 0
         self._starter = 0
-        self._past: list[_Round] = []
+        self._num_rounds = 0
+        self._past_key = ""  # of the rounds that are over, known to both; and the same in words for each player
+        self._past_lines = ("", "")
         self._loser: int | None = None
-        self._start_round()
+        self._start_round(self._roll())
 
     def dealt(self, dice: Dice, bids: Sequence[Bid]) -> GAME:
         """Return a first round of the same match with these dice and bids."""
         other = copy.copy(self)
-        other._dice, other._bids = dice, list(bids)
+        other._start_round(dice)
+        for bid in bids:
+            other._bid(bid)
         return other
 
     @property
     def current_player(self) -> int | None:
         """Seat to move, or None when the match is over."""
-        return None if self._loser is not None else (self._starter + len(self._bids)) % 2
+        return None if self._loser is not None else (self._starter + self._num_bids) % 2
 
     def view(self, player: int) -> View:
         """Return own dice, the number of the other's dice, the bids, and all dice of the rounds that are over."""
+        if player not in (0, 1):
+            raise no_seat(SPEC, player)
         return View(
             game=SPEC.name,
             role=SPEC.roles[player],
@@ -119,7 +104,7 @@ class GAME:
             self._show_dice(caller=player)
             return
         _, quantity, face = action[1:-1].split()
-        self._bids.append((int(quantity), int(face)))
+        self._bid((int(quantity), int(face)))
 
     def returns(self) -> Returns:
         """Return -1 for the loser of the match and +1 for the other."""
@@ -127,62 +112,79 @@ class GAME:
             raise ValueError("the match is not over")
         return zero_sum(2.0 * self._loser - 1.0)
 
-    def _start_round(self) -> None:
-        self._bids: list[Bid] = []
-        self._dice: Dice = (self._roll(self._num_dice[0]), self._roll(self._num_dice[1]))
+    def _start_round(self, dice: Dice) -> None:
+        self._dice = dice
+        self._num_bids, self._last_bid = 0, (0, 0)
+        self._bid_key = ""
+        self._bid_words = ("", "")
 
-    def _roll(self, number: int) -> tuple[int, ...]:
-        faces = []
-        for _ in range(number):
-            faces.append(1 + int(seeds.uniform(self._seed, SPEC.name, self._draws) * self._sides))
-            self._draws += 1
-        return tuple(sorted(faces))
+    def _roll(self) -> Dice:
+        first, second = self._num_dice
+        draws = seeds.uniforms(self._seed, SPEC.name, numbers=range(self._draws, self._draws + first + second))
+        faces = [1 + int(number * self._sides) for number in draws]
+        self._draws += first + second
+        return tuple(sorted(faces[:first])), tuple(sorted(faces[first:]))
+
+    def _bid(self, bid: Bid) -> None:
+        quantity, face = bid
+        comma = ", " if self._num_bids else ""
+        mover = (self._starter + self._num_bids) % 2
+        words = self._bid_words
+        self._bid_words = (
+            f"{words[0]}{comma}{_who(0, mover)} [bid {quantity} {face}]",
+            f"{words[1]}{comma}{_who(1, mover)} [bid {quantity} {face}]",
+        )
+        self._bid_key += f" {quantity}-{face}"
+        self._num_bids, self._last_bid = self._num_bids + 1, bid
 
     def _show_dice(self, *, caller: int) -> None:
-        quantity, face = self._bids[-1]
+        quantity, face = self._last_bid
         shown = self._dice[0] + self._dice[1]
         is_true = shown.count(face) + (shown.count(self._sides) if face != self._sides else 0) >= quantity
         loser = caller if is_true else 1 - caller
-        self._past.append(_Round(starter=self._starter, dice=self._dice, bids=tuple(self._bids), loser=loser))
-        self._num_dice[loser] -= 1
+        key = f"{_digits(self._dice[0])} {_digits(self._dice[1])}{self._bid_key} Liar"
+        self._past_key += f"; {key}" if self._num_rounds else key
+        self._past_lines = (
+            f"{self._past_lines[0]}\n{self._round_line(0, caller, loser)}",
+            f"{self._past_lines[1]}\n{self._round_line(1, caller, loser)}",
+        )
+        self._num_rounds += 1
+        self._num_dice = (self._num_dice[0] - (loser == 0), self._num_dice[1] - (loser == 1))
         if not self._elimination or self._num_dice[loser] == 0:
             self._loser = loser
             return
         self._starter = loser
-        self._start_round()
+        self._start_round(self._roll())
+
+    def _round_line(self, player: int, caller: int, loser: int) -> str:
+        quantity, face = self._last_bid
+        mine, theirs = (" ".join(map(str, self._dice[seat])) for seat in (player, 1 - player))
+        return (
+            f"Round over: {_who(player, caller)} called [bid {quantity} {face}]; dice: you {mine}, opponent {theirs}; "
+            f"{_who(player, loser)} lost the round."
+        )
 
     def _legal_actions(self) -> tuple[str, ...]:
-        last = self._bids[-1] if self._bids else (0, 0)
-        bids = (
-            f"[bid {quantity} {face}]"
-            for quantity in range(max(1, last[0]), sum(map(len, self._dice)) + 1)
-            for face in range(1, self._sides + 1)
-            if (quantity, face) > last
-        )
-        return (*bids, _CALL) if self._bids else tuple(bids)
+        return _bids_after(self._last_bid, sum(self._num_dice), self._sides)
 
     def _observation(self, player: int) -> str:
-        lines = ["Match: until a player has no dice left." if self._elimination else "Match: one round."]
-        lines += [past.line(player) for past in self._past]
-        if self._loser is None:
-            other = len(self._dice[1 - player])
-            bids = [f"{_who(player, self._starter + n)} [bid {q} {f}]" for n, (q, f) in enumerate(self._bids)]
-            lines += [
-                f"Faces: 1 to {self._sides}; {self._sides} is wild.",
-                f"Your dice: {' '.join(map(str, self._dice[player]))}. "
-                f"The opponent has {other} {'die' if other == 1 else 'dice'}.",
-                f"Bids: {', '.join(bids) or 'none'}.",
-            ]
-        else:
-            lines.append("The match is over.")
-        return "\n".join(lines)
+        match = "until a player has no dice left" if self._elimination else "one round"
+        head = f"Match: {match}.{self._past_lines[player]}\n"
+        if self._loser is not None:
+            return f"{head}The match is over."
+        other = self._num_dice[1 - player]
+        return (
+            f"{head}Faces: 1 to {self._sides}; {self._sides} is wild.\n"
+            f"Your dice: {' '.join(map(str, self._dice[player]))}. "
+            f"The opponent has {other} {'die' if other == 1 else 'dice'}.\n"
+            f"Bids: {self._bid_words[player] or 'none'}."
+        )
 
     def _key(self, player: int) -> str:
         """Return OpenSpiel's key of the round, after the rounds that are over as OpenSpiel writes whole states."""
-        keys = [past.key() for past in self._past]
-        if self._loser is None:
-            keys.append(_digits(self._dice[player]) + _bid_keys(self._bids))
-        return "; ".join(keys)
+        if self._loser is not None:
+            return self._past_key
+        return f"{self._past_key}{'; ' if self._num_rounds else ''}{_digits(self._dice[player])}{self._bid_key}"
 
 
 def views(*, dice: int = 2, sides: int = 6) -> dict[str, View]:
@@ -208,6 +210,7 @@ def views(*, dice: int = 2, sides: int = 6) -> dict[str, View]:
     return dict(sorted(found.items()))
 
 
+@functools.cache
 def _spec(dice: int, sides: int, elimination: bool) -> GameSpec:
     """Return the spec for these parameters: a round has at most every bid and one call."""
     if not elimination:
@@ -221,8 +224,16 @@ def _digits(dice: Sequence[int]) -> str:
     return "".join(map(str, dice))
 
 
-def _bid_keys(bids: Sequence[Bid]) -> str:
-    return "".join(f" {quantity}-{face}" for quantity, face in bids)
+@functools.lru_cache(maxsize=4096)
+def _bids_after(last: Bid, total: int, sides: int) -> tuple[str, ...]:
+    """Return every bid above the last one, with ``total`` dice on the table, and the call of it if there is one."""
+    bids = (
+        f"[bid {quantity} {face}]"
+        for quantity in range(max(1, last[0]), total + 1)
+        for face in range(1, sides + 1)
+        if (quantity, face) > last
+    )
+    return (*bids, _CALL) if last > (0, 0) else tuple(bids)
 
 
 def _who(player: int, seat: int) -> str:

@@ -129,7 +129,7 @@ def test_with_elimination_a_player_without_dice_has_lost() -> None:
         while (player := game.current_player) is not None:
             game.apply(rng.choice(game.view(player).legal_actions or ()))
             turns += 1
-        assert turns <= game.spec.max_turns and 3 <= len(game._past) <= 5
+        assert turns <= game.spec.max_turns and 3 <= game._num_rounds <= 5
         assert game._num_dice[game._loser or 0] == 0 and min(game._num_dice) == 0 < max(game._num_dice)
         assert game.returns()[game._loser or 0] == -1
 
