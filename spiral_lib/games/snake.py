@@ -7,11 +7,12 @@ symmetric, and the limit counts rounds. So neither seat has an advantage.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Final
 
 from spiral_lib import seeds
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games import whole
+from spiral_lib.games import no_seat, whole
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 Cell = tuple[int, int]
@@ -19,6 +20,7 @@ Cell = tuple[int, int]
 _STEPS: Final = {"[up]": (-1, 0), "[down]": (1, 0), "[left]": (0, -1), "[right]": (0, 1)}
 _ACTIONS: Final = tuple(_STEPS)
 _LETTERS: Final = "AB"
+_BATCH: Final = 4  # chance numbers made at a time
 
 SPEC: Final = GameSpec(
     name="snake",
@@ -46,18 +48,21 @@ class GAME:
         self._seed = seed
         self._size = whole("size of snake", size, low=4, high=10)
         self._rounds = whole("rounds of snake", rounds, low=1, high=200)
-        self.spec = dataclasses.replace(SPEC, max_turns=2 * rounds)
+        self.spec = _spec(rounds)
         self._round = 0
-        self._draws = 0
+        self._draws: list[float] = []
+        self._num_draws = 0
         self._pending: str | None = None
         self._eaten = [0, 0]
         self._dead = [False, False]
-        first = self._start()
+        starts = _starts(size)
+        first = starts[self._draw(len(starts))]
         last = size - 1
         self._bodies: list[list[Cell]] = [[first], [(last - first[0], last - first[1])]]  # head first
         self._apples: list[Cell] = []
         for _ in range(whole("apples of snake", apples, low=1, high=6)):
             self._place_apple()
+        self._texts: tuple[str, str] | None = None
 
     @property
     def current_player(self) -> int | None:
@@ -68,13 +73,16 @@ class GAME:
 
     def view(self, player: int) -> View:
         """Return the board, from which the other player's choice of this round is absent."""
-        over = "The match is over. " if self.current_player is None else ""
+        if player not in (0, 1):
+            raise no_seat(SPEC, player)
+        if self._texts is None:
+            self._texts = self._shown_and_key()
+        shown, key = self._texts
+        to_move = self.current_player
+        over = "The match is over. " if to_move is None else ""
         own = self._pending if player == 0 else None
         chosen = f"\nYou chose {own} for this round." if own else ""
-        snakes = "\n".join(
-            f"{_LETTERS[seat]} from head to tail, row and column: {' '.join(f'{r},{c}' for r, c in body)}"
-            for seat, body in enumerate(self._bodies)
-        )
+        key = f"{key}{'-' if to_move is None else to_move}"
         return View(
             game=SPEC.name,
             role=SPEC.roles[player],
@@ -84,10 +92,10 @@ class GAME:
             observation=(
                 f"{over}Rounds played: {self._round} of {self._rounds}. You are {_LETTERS[player]}. "
                 f"Apples eaten: you {self._eaten[player]}, opponent {self._eaten[1 - player]}.\n"
-                f"{self._board()}\n{snakes}{chosen}"
+                f"{shown}{chosen}"
             ),
-            legal_actions=_ACTIONS if player == self.current_player else (),
-            info_state=f"{self._key()} chosen={own}" if own else self._key(),
+            legal_actions=_ACTIONS if player == to_move else (),
+            info_state=f"{key} chosen={own}" if own else key,
         )
 
     def apply(self, action: str) -> None:
@@ -103,6 +111,7 @@ class GAME:
         self._pending = None
         self._round += 1
         self._move(choices)
+        self._texts = None
 
     def returns(self) -> Returns:
         """Return +1/-1 by survival, then by apples eaten; zeros for a draw."""
@@ -114,60 +123,83 @@ class GAME:
         return zero_sum(float((first > second) - (first < second)))
 
     def _move(self, choices: tuple[str, str]) -> None:
+        apples, size = self._apples, self._size
         old = [body[0] for body in self._bodies]
         heads = [(r + _STEPS[choice][0], c + _STEPS[choice][1]) for (r, c), choice in zip(old, choices, strict=True)]
-        tails = [body if head in self._apples else body[:-1] for head, body in zip(heads, self._bodies, strict=True)]
+        tails = [body if head in apples else body[:-1] for head, body in zip(heads, self._bodies, strict=True)]
         met = heads[0] == heads[1] or (heads[0] == old[1] and heads[1] == old[0])
-        self._dead = [met or not self._inside(head) or head in tails[0] or head in tails[1] for head in heads]
+        self._dead = [
+            met or not (0 <= r < size and 0 <= c < size) or (r, c) in tails[0] or (r, c) in tails[1] for r, c in heads
+        ]
         if any(self._dead):
             return
         self._bodies = [[head, *tail] for head, tail in zip(heads, tails, strict=True)]
-        eaters = [seat for seat, head in enumerate(heads) if head in self._apples]
+        eaters = [seat for seat, head in enumerate(heads) if head in apples]
         for seat in eaters:
-            self._apples.remove(heads[seat])
+            apples.remove(heads[seat])
             self._eaten[seat] += 1
         for _ in eaters:
             self._place_apple()
 
-    def _inside(self, cell: Cell) -> bool:
-        return 0 <= cell[0] < self._size and 0 <= cell[1] < self._size
-
-    def _start(self) -> Cell:
-        """Return a start for A that is far enough from its mirror cell, where B starts; both are equally likely."""
-        last = self._size - 1
-        cells = [(r, c) for r, c in self._cells() if abs(2 * r - last) + abs(2 * c - last) >= last]
-        return self._draw(cells)
-
     def _place_apple(self) -> None:
-        taken = {*self._bodies[0], *self._bodies[1], *self._apples}
-        free = [cell for cell in self._cells() if cell not in taken]
-        if free:
-            self._apples.append(self._draw(free))
+        """Put an apple on one of the free cells, which are numbered row by row; do nothing where there is none."""
+        size = self._size
+        taken = sorted([r * size + c for cells in (*self._bodies, self._apples) for r, c in cells])
+        if len(taken) == size * size:
+            return
+        chosen = self._draw(size * size - len(taken))
+        for cell in taken:
+            chosen += cell <= chosen
+        self._apples.append(divmod(chosen, size))
 
-    def _draw(self, cells: list[Cell]) -> Cell:
-        number = seeds.uniform(self._seed, SPEC.name, self._draws)
-        self._draws += 1
-        return cells[int(number * len(cells))]
+    def _draw(self, choices: int) -> int:
+        """Return the next chance number, from 0 to ``choices`` - 1."""
+        if self._num_draws == len(self._draws):
+            numbers = range(self._num_draws, self._num_draws + _BATCH)
+            self._draws = [*self._draws, *seeds.uniforms(self._seed, SPEC.name, numbers=numbers)]
+        number = self._draws[self._num_draws]
+        self._num_draws += 1
+        return int(number * choices)
 
-    def _cells(self) -> list[Cell]:
-        return [(r, c) for r in range(self._size) for c in range(self._size)]
+    def _shown_and_key(self) -> tuple[str, str]:
+        """Return what changes from round to round alone: board and bodies as shown, and the key but for who is asked.
 
-    def _board(self) -> str:
-        rows = [["."] * self._size for _ in range(self._size)]
-        for r, c in self._apples:
-            rows[r][c] = "*"
+        The key holds round, apples eaten, both bodies from the head on, apples and deaths.
+        """
+        (first, second), apples, size = self._bodies, self._apples, self._size
+        board = list(_empty(size))
+        for r, c in apples:
+            board[2 * (r * size + c)] = "*"
         for letter, body in zip(_LETTERS, self._bodies, strict=True):
             for r, c in body:
-                rows[r][c] = letter.lower()
+                board[2 * (r * size + c)] = letter.lower()
             r, c = body[0]
-            rows[r][c] = letter
-        return "\n".join(" ".join(row) for row in rows)
-
-    def _key(self) -> str:
-        """Return the public state: round, apples eaten, both bodies from the head on, apples, deaths, who is asked."""
-        groups = [*self._bodies, sorted(self._apples)]
-        cells = " ".join(",".join(f"{r}{c}" for r, c in group) for group in groups)
-        dead = "".join(letter for letter, dead in zip(_LETTERS, self._dead, strict=True) if dead)
-        to_move = "-" if self.current_player is None else self.current_player
+            board[2 * (r * size + c)] = letter
+        shown = (
+            f"{''.join(board)}\n"
+            f"A from head to tail, row and column: {' '.join([f'{r},{c}' for r, c in first])}\n"
+            f"B from head to tail, row and column: {' '.join([f'{r},{c}' for r, c in second])}"
+        )
+        cells = " ".join([",".join([f"{r}{c}" for r, c in group]) for group in (first, second, sorted(apples))])
+        dead = "".join([letter for letter, dead in zip(_LETTERS, self._dead, strict=True) if dead])
         counts = f"{self._round}/{self._rounds} {self._eaten[0]}-{self._eaten[1]}"
-        return f"{counts} size={self._size} {cells} dead={dead} mover={to_move}"
+        return shown, f"{counts} size={size} {cells} dead={dead} mover="
+
+
+@functools.cache
+def _spec(rounds: int) -> GameSpec:
+    return dataclasses.replace(SPEC, max_turns=2 * rounds)
+
+
+@functools.cache
+def _starts(size: int) -> tuple[Cell, ...]:
+    """Return the cells far enough from their mirror cells: A starts in one of them, B opposite; all are as likely."""
+    last = size - 1
+    cells = ((r, c) for r in range(size) for c in range(size))
+    return tuple((r, c) for r, c in cells if abs(2 * r - last) + abs(2 * c - last) >= last)
+
+
+@functools.cache
+def _empty(size: int) -> str:
+    """Return an empty board as it is shown: two characters a cell, a blank or a line's end after the cell's own."""
+    return "\n".join([" ".join("." * size)] * size)
