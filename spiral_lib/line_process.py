@@ -30,6 +30,7 @@ class LineProcess:
         self._script, self._environment = script, environment
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ready = self._is_registered = False
+        self._half_line = b""
 
     @property
     def pid(self) -> int | None:
@@ -74,15 +75,19 @@ class LineProcess:
         self._process.stdin.flush()
 
     def read(self, deadline: float) -> bytes:
-        """Return one line of output, or b"" where the process ends or the deadline (``time.monotonic``) passes."""
+        """Return one line of output, or b"" where the process ends or the deadline (``time.monotonic``) passes.
+
+        The start of a line that the deadline cut is kept for the next reading.
+        """
         assert self._process is not None and self._process.stdout is not None
-        descriptor, line = self._process.stdout.fileno(), b""
-        while not line.endswith(b"\n"):
+        descriptor = self._process.stdout.fileno()
+        while not self._half_line.endswith(b"\n"):
             ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
             part = os.read(descriptor, _BYTES) if ready else b""
             if not part:
                 return b""
-            line += part
+            self._half_line += part
+        line, self._half_line = self._half_line, b""
         return line
 
     def cpu_seconds(self) -> float | None:
@@ -96,6 +101,7 @@ class LineProcess:
     def stop(self) -> None:
         """Kill the process and wait for its end; the next request starts another one."""
         process, self._process, self._is_ready = self._process, None, False
+        self._half_line = b""
         if process is None:
             return
         process.kill()
@@ -107,4 +113,4 @@ class LineProcess:
 
     def _forget(self) -> None:
         """In a forked process: leave the parent's process alone; another thread may have held the lock."""
-        self.lock, self._process, self._is_ready = threading.Lock(), None, False
+        self.lock, self._process, self._is_ready, self._half_line = threading.Lock(), None, False, b""
