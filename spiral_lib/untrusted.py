@@ -29,6 +29,7 @@ SPECIAL_TOKENS: Final = (
 )  # fmt: skip
 """Control-token strings of widespread tokenizers. ``quote`` does not need the list; checks do."""
 
+_to_json: Final = json.JSONEncoder(ensure_ascii=False).encode  # made once: dumps would make one a call
 _CUT_MARK: Final = "... (truncated)"
 _RAW_CHARS: Final = 4 * MAX_CHARS
 _MAPPED: Final = str.maketrans({"[": "(", "]": ")", "|": "/", "<": "< ", "\u2581": "_"})
@@ -54,7 +55,7 @@ def quote(text: str) -> str:
     text = " ".join(_visible(text).translate(_MAPPED).split())
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
-    quoted = json.dumps(text, ensure_ascii=False)
+    quoted = _to_json(text)
     if len(quoted) <= MAX_CHARS and not was_cut:
         return quoted
     return _cut(quoted)

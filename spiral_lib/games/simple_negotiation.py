@@ -23,7 +23,7 @@ from typing import Final
 
 from spiral_lib import answers
 from spiral_lib.errors import ConfigError, IllegalAction
-from spiral_lib.games import whole
+from spiral_lib.games import no_seat, whole
 from spiral_lib.seeds import seed_for
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 from spiral_lib.untrusted import quote
@@ -86,7 +86,7 @@ class GAME:
         self._goods: tuple[Goods, Goods] = ((_STOCK, _STOCK), (_STOCK, _STOCK))
         self._pending: tuple[Goods, Goods] | None = None  # what the offering player gives and takes
         self._last = ""  # what the last turn was, for the player who did not make it
-        self._past: tuple[str, ...] = ()
+        self._past = ""  # marks of the turns, blanks between
 
     @property
     def current_player(self) -> int | None:
@@ -95,7 +95,8 @@ class GAME:
 
     def view(self, player: int) -> View:
         """Return what a player sees: both holdings, the own values, the standing offer and the last words."""
-        mine = player == self.current_player
+        if player not in (0, 1):
+            raise no_seat(self.spec, player)
         return View(
             game=_NAME,
             role=self.spec.roles[player],
@@ -105,7 +106,7 @@ class GAME:
             observation=self._observation(player),
             legal_actions=None,
             info_state=self._info_state(player),
-            sample_actions=self._samples() if mine else (),
+            sample_actions=self._samples() if player == self.current_player else (),
         )
 
     def apply(self, action: str) -> None:
@@ -137,7 +138,7 @@ class GAME:
             after = (_add(mine, given, taken), _add(theirs, taken, given))
             self._goods = after if player == 0 else (after[1], after[0])
         self._pending, self._last = pending, last
-        self._past = (*self._past, mark)
+        self._past = f"{self._past} {mark}" if self._turn else mark
         self._turn += 1
 
     def returns(self) -> Returns:
@@ -175,7 +176,7 @@ class GAME:
         return (
             f"{self._turn}/{self._turns} own {_pair(self._goods[player])} other {_pair(self._goods[1 - player])} "
             f"values {_pair(self._values[player])} gain {self._gain(player)} pending {pending} "
-            f"then {' '.join(self._past)}"
+            f"then {self._past}"
         )
 
     def _samples(self) -> tuple[str, ...]:
@@ -240,7 +241,7 @@ def _split(action: str) -> tuple[str, str]:
     inner = action[1:-1]
     # Brackets inside chat may be open or paired; one that closes the action itself begins something else.
     depth = 0
-    for position, c in enumerate(inner):
+    for position, c in enumerate(inner if "]" in inner else ""):
         depth += (c == "[") - (c == "]")
         if depth < 0:
             another = inner[position + 1 :].lstrip().startswith("[")
@@ -258,7 +259,7 @@ def _split(action: str) -> tuple[str, str]:
 
 def _read_side(side: str, resources: Mapping[str, int]) -> dict[str, int]:
     """Return the units of each good on one side of an offer, repeated goods summed."""
-    by_name = {name.lower(): name for name in resources}
+    by_name = _by_small_name(tuple(resources))
     units: dict[str, int] = {}
     for part in side.split(","):
         words = part.split()
@@ -273,6 +274,11 @@ def _read_side(side: str, resources: Mapping[str, int]) -> dict[str, int]:
             raise IllegalAction(f"nobody owns so much {name}", reason="insufficient")
         units[name] = units.get(name, 0) + int(quantity)
     return units
+
+
+@functools.lru_cache(maxsize=64)
+def _by_small_name(names: tuple[str, ...]) -> Mapping[str, str]:
+    return {name.lower(): name for name in names}
 
 
 def _draw_values(seed: int) -> tuple[Goods, Goods]:
