@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +35,34 @@ from spiral_lib.evaluation.benchmark_tasks import (
 from spiral_lib.evaluation.lm_eval_model import TOO_LONG
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "shared" / "benchmarks"
-MATH = {m.SOURCE.name: m for m in (aime24, aime25, amc23, math500, minerva272, olympiadbench)}
+TASKS: dict[str, Any] = {
+    m.SOURCE.name: m
+    for m in (
+        aime24, aime25, amc23, math500, minerva272, olympiadbench, gsm8k, gpqa_diamond, mmlu_pro,
+    )
+}  # fmt: skip
+CHOICES = ("gpqa_diamond", "mmlu_pro")
+# Items of our own in the columns of the data sets that are not beside the repository.
+GSM8K_ROWS = [
+    {"question": "A box has 12 eggs. How many are in 100 boxes?", "answer": "<<12*100=1200>>1200\n#### 1,200"},
+    {"question": "Ann had 3 coins and lost 5 to Bo. How many has she now?", "answer": "3 - 5 = -2\n#### -2"},
+    {"question": "What do two halves make?", "answer": "1/2 + 1/2 = 1\n#### 1"},
+]
+GPQA_ROWS = [
+    {
+        "Record ID": f"r{i}", "Question": f"Which number is {i} plus one?", "High-level domain": "Physics",
+        "Correct Answer": f"{i + 1}\n", **{f"Incorrect Answer {k}": str(i + 1 + k) for k in (1, 2, 3)},
+    }
+    for i in range(6)
+]  # fmt: skip
+MMLU_PRO_ROWS = [
+    {
+        "question_id": 70 + i, "question": f"Which is number {i} of the alphabet, counted from 0?",
+        "options": list("ABCDEFGHIJ"[: 10 - i]), "answer": "ABCDEFGHIJ"[i], "answer_index": i, "cot_content": "",
+        "category": "computer science", "src": "own",
+    }
+    for i in range(5)
+]  # fmt: skip
 OWN = [
     {"id": "a", "problem": "What is 3 + 4?", "answer": 7.0},
     {"id": "b", "problem": "Half of one, as a fraction?", "answer": "\\frac{1}{2}"},
@@ -200,19 +228,38 @@ def test_the_digest_is_of_the_content_and_not_of_the_file(tmp_path: Path) -> Non
     assert _items.load(made, EvaluationConfig(data_dir=str(tmp_path))).sha256 == made.sha256
 
 
+@pytest.mark.parametrize("name", sorted(TASKS))
+@pytest.mark.parametrize("offline", [None, "1"])
 def test_missing_data_are_named_within_seconds_and_never_waited_for(
+    name: str, offline: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, started = TASKS[name].SOURCE, time.monotonic()
+    with pytest.raises(ConfigError, match=source.file.replace(".", r"\.")):
+        benchmarks.task(name, EvaluationConfig(data_dir=str(tmp_path)))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    if offline is not None:
+        monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+    for variable in ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE"):
+        monkeypatch.setenv(variable, str(tmp_path / "hub"))
+    with pytest.raises(ConfigError, match=rf"{source.repo}.*not reachable.*{source.file}.*evaluation\.data_dir"):
+        benchmarks.task(name, EvaluationConfig())
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.slow
+def test_a_hub_that_takes_the_call_and_never_answers_is_given_up_within_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = time.monotonic()
-    with pytest.raises(ConfigError, match=r"math500\.jsonl"):
-        benchmarks.task("math500", EvaluationConfig(data_dir=str(tmp_path)))
-    assert time.monotonic() - started < 10
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    for name in ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE"):
-        monkeypatch.setenv(name, str(tmp_path / "hub"))
-    with pytest.raises(ConfigError, match=r"HuggingFaceH4/MATH-500.*not reachable.*evaluation\.data_dir"):
-        benchmarks.task("math500", EvaluationConfig())
-    assert time.monotonic() - started < 30
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        for variable in ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE"):
+            monkeypatch.setenv(variable, str(tmp_path / "hub"))
+        started = time.monotonic()
+        with pytest.raises(ConfigError, match=r"HuggingFaceH4/MATH-500.*not reachable"):
+            benchmarks.task("math500", EvaluationConfig())
+    assert time.monotonic() - started < 20
 
 
 def test_rows_come_from_the_hub_where_no_folder_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,21 +281,42 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
         benchmarks.task("aime24", EvaluationConfig(data_dir=str(tmp_path)))
 
 
-@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="the benchmark files are not beside the repository")
-@pytest.mark.parametrize("name", sorted(MATH))
-def test_on_the_real_items_gold_scores_all_and_nothing_scores_none(name: str) -> None:
+def check_gold_and_empty(name: str, folder: Path, num_items: int) -> None:
+    """Every item's first reply is its gold answer, its second is empty: all of the first are right, no other is."""
     pytest.importorskip("lm_eval", reason="needs the extra 'eval' (lm-eval)")
-    settings = EvaluationConfig(data_dir=str(BENCHMARKS), benchmark_replies=2, benchmark_temperature=1.0)
-    problems = _items.load(MATH[name].SOURCE, settings).problems
-    gold = {_graded.math_prompt(p): f"Thus \\boxed{{{p.gold}}}." for p in problems}
-    # The first reply to an item is the gold answer, the second is empty.
+    settings = EvaluationConfig(data_dir=str(folder), benchmark_replies=2, benchmark_temperature=1.0)
+    problems = _items.load(TASKS[name].SOURCE, settings).problems
+    prompt = _graded.choice_prompt if name in CHOICES else _graded.math_prompt
+    gold = {prompt(p): f"Thus \\boxed{{{p.gold}}}." for p in problems}
     engine = ScriptedEngine(lambda prompt, seed: gold.pop(decode_bytes(prompt), ""), slots=2000)
     renderer: Any = TextRenderer()
     result = benchmarks.run(name, engine, renderer, settings, context_tokens=1 << 16, seed=0)
-    assert len(result.items) == MATH[name].SOURCE.num_items
+    assert len(result.items) == num_items
     assert [item.id for item in result.items if not item.replies[0].correct] == []
     assert not any(item.replies[1].correct or item.replies[1].extracted for item in result.items)
     assert benchmarks.metrics(result)[f"eval/{name}/extraction_failure_rate"] == 0.5
+
+
+@pytest.mark.parametrize("name", sorted(TASKS))
+def test_on_the_real_items_gold_scores_all_and_nothing_scores_none(name: str) -> None:
+    source = TASKS[name].SOURCE
+    if not (BENCHMARKS / source.file).is_file():
+        pytest.skip(f"{source.file} is not beside the repository")
+    check_gold_and_empty(name, BENCHMARKS, source.num_items)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"), [("gsm8k", GSM8K_ROWS), ("gpqa_diamond", GPQA_ROWS), ("mmlu_pro", MMLU_PRO_ROWS)]
+)
+def test_on_items_in_the_published_columns_gold_scores_all_and_nothing_scores_none(
+    name: str, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = TASKS[name]
+    (tmp_path / module.SOURCE.file).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with pytest.raises(DataQualityError, match=f"{len(rows)} items"):
+        benchmarks.task(name, EvaluationConfig(data_dir=str(tmp_path)))
+    monkeypatch.setattr(module, "SOURCE", dataclasses.replace(module.SOURCE, num_items=len(rows)))
+    check_gold_and_empty(name, tmp_path, len(rows))
 
 
 def test_gsm8k_reads_the_number_after_the_mark() -> None:
