@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 def seed_for(*parts: int | str) -> int:
@@ -27,14 +27,21 @@ def uniform(*parts: int | str) -> float:
 
 
 def uniforms(*parts: int | str, numbers: Sequence[int]) -> list[float]:
-    """Return ``uniform(*parts, n)`` for every n of ``numbers``; the common parts are hashed once."""
+    """Return ``uniform(*parts, n)`` for every n of ``numbers``."""
+    seed = series(*parts)
+    return [(seed(number) >> 10) / float(1 << 53) for number in numbers]
+
+
+def series(*parts: int | str) -> Callable[[int], int]:
+    """Return the function from n to ``seed_for(*parts, n)``; the common parts are hashed once."""
     common = hashlib.blake2b("".join(map(_encoded, parts)).encode(), digest_size=8)
-    found = []
-    for number in numbers:
+
+    def seed(number: int) -> int:
         digest = common.copy()
         digest.update(_encoded(number).encode())
-        found.append((int.from_bytes(digest.digest(), "big") >> 11) / float(1 << 53))
-    return found
+        return int.from_bytes(digest.digest(), "big") >> 1
+
+    return seed
 
 
 def generator(*parts: int | str) -> random.Random:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import difflib
 import functools
 import importlib
@@ -94,6 +95,42 @@ def decision_views(starts: Iterable[Game]) -> dict[str, View]:
 def no_seat(spec: GameSpec, player: object) -> ConfigError:
     """Return what a game's ``view`` raises for a player who is not one of its two."""
     return ConfigError(f"{spec.name} has seats 0 and 1; there is no player {player!r}")
+
+
+# Setting the fields of a frozen record one by one is half of what a view costs, so views are filled in while they still
+# are of an open class with the same fields.
+_OpenView: Final[Any] = dataclasses.make_dataclass(
+    "_OpenView",
+    [(f.name, f.type, dataclasses.field(default=f.default)) for f in dataclasses.fields(View)],
+    kw_only=True,
+    slots=True,
+)
+
+
+def make_view(
+    spec: GameSpec,
+    player: int,
+    *,
+    observation: str,
+    legal_actions: tuple[str, ...] | None,
+    info_state: str,
+    sample_actions: tuple[str, ...] = (),
+) -> View:
+    """Return a player's view of a match of the game with this spec."""
+    view = _OpenView(
+        game=spec.name,
+        role=spec.roles[player],
+        player=player,
+        rules=spec.rules,
+        action_format=spec.action_format,
+        observation=observation,
+        legal_actions=legal_actions,
+        info_state=info_state,
+        sample_actions=sample_actions,
+    )
+    view.__class__ = View
+    made: View = view
+    return made
 
 
 def whole(name: str, value: Any, *, low: int, high: int) -> int:

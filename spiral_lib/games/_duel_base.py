@@ -9,6 +9,7 @@ from typing import Final
 
 from spiral_lib import seeds
 from spiral_lib.errors import ConfigError, IllegalAction
+from spiral_lib.games import make_view, no_seat
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 FULL_STAKE: Final = 10
@@ -76,14 +77,13 @@ class Duel:
 
     def view(self, player: int) -> View:
         """Return what a player sees; only the player to move has actions."""
+        if player not in (0, 1):
+            raise no_seat(self.spec, player)
         moving = player == self._to_move
         legal = self._finite_moves() if moving else ()
-        return View(
-            game=self.spec.name,
-            role=self.spec.roles[player],
-            player=player,
-            rules=self.spec.rules,
-            action_format=self.spec.action_format,
+        return make_view(
+            self.spec,
+            player,
             observation=self._observation(player),
             legal_actions=legal,
             info_state=self._info_state(player),

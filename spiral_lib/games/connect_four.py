@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games import no_seat
+from spiral_lib.games import make_view, no_seat
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 _ROWS: Final = 6
@@ -68,12 +68,9 @@ class GAME:
         to_move = self.current_player
         over = " The match is over." if to_move is None else ""
         head = f"You are {'XO'[player]}.{over} Board, with the column numbers below:"
-        return View(
-            game=SPEC.name,
-            role=SPEC.roles[player],
-            player=player,
-            rules=SPEC.rules,
-            action_format=SPEC.action_format,
+        return make_view(
+            SPEC,
+            player,
             observation=f"{head}\n{self._shown}\n0 1 2 3 4 5 6",
             legal_actions=self._legal if player == to_move else (),
             info_state=f"{self._board} {'-' if to_move is None else 'XO'[to_move]}",

@@ -11,7 +11,7 @@ import functools
 from typing import Final, Self
 
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games import choice, decision_views, no_seat, whole
+from spiral_lib.games import choice, decision_views, make_view, no_seat, whole
 from spiral_lib.seeds import seed_for
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
@@ -92,12 +92,9 @@ class GAME:
         """Return what a player sees: the own card, the moves, and of earlier hands what was shown."""
         if player not in (0, 1):
             raise no_seat(self.spec, player)
-        return View(
-            game=_NAME,
-            role=self.spec.roles[player],
-            player=player,
-            rules=self.spec.rules,
-            action_format=self.spec.action_format,
+        return make_view(
+            self.spec,
+            player,
             observation=self._observation(player),
             legal_actions=_ACTIONS[self._history] if player == self.current_player else (),
             info_state=self._info_state(player),

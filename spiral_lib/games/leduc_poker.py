@@ -11,7 +11,7 @@ import itertools
 from typing import Final, Self
 
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games import decision_views, no_seat
+from spiral_lib.games import decision_views, make_view, no_seat
 from spiral_lib.seeds import seed_for
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
@@ -74,12 +74,9 @@ class GAME:
         """Return what a player sees: the own card, the open one, the moves and the chips."""
         if player not in (0, 1):
             raise no_seat(SPEC, player)
-        return View(
-            game=_NAME,
-            role=SPEC.roles[player],
-            player=player,
-            rules=SPEC.rules,
-            action_format=SPEC.action_format,
+        return make_view(
+            SPEC,
+            player,
             observation=self._observation(player),
             legal_actions=tuple(_ACTIONS[a] for a in self._legal()) if player == self._player else (),
             info_state=self._info_state(player),

@@ -16,7 +16,7 @@ from typing import Final
 
 from spiral_lib import seeds
 from spiral_lib.errors import ConfigError, IllegalAction
-from spiral_lib.games import no_seat, whole
+from spiral_lib.games import make_view, no_seat, whole
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 Bid = tuple[int, int]  # quantity, face: tuples compare as bids do
@@ -82,12 +82,9 @@ class GAME:
         """Return own dice, the number of the other's dice, the bids, and all dice of the rounds that are over."""
         if player not in (0, 1):
             raise no_seat(SPEC, player)
-        return View(
-            game=SPEC.name,
-            role=SPEC.roles[player],
-            player=player,
-            rules=SPEC.rules,
-            action_format=SPEC.action_format,
+        return make_view(
+            SPEC,
+            player,
             observation=self._observation(player),
             legal_actions=self._legal_actions() if player == self.current_player else (),
             info_state=self._key(player),

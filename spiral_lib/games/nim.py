@@ -10,7 +10,7 @@ import functools
 from typing import Final
 
 from spiral_lib.errors import ConfigError, IllegalAction
-from spiral_lib.games import no_seat
+from spiral_lib.games import make_view, no_seat
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 _MAX_PILES: Final = 6
@@ -58,12 +58,9 @@ class GAME:
         over = "The match is over. " if to_move is None else ""
         mover = "-" if to_move is None else to_move
         end = "loses" if self._misere else "wins"
-        return View(
-            game=SPEC.name,
-            role=SPEC.roles[player],
-            player=player,
-            rules=SPEC.rules,
-            action_format=SPEC.action_format,
+        return make_view(
+            SPEC,
+            player,
             observation=f"{over}Objects: {table}. Whoever takes the last object {end}.",
             legal_actions=_legal_actions(self._piles) if player == to_move else (),
             info_state=f"piles={key} mover={mover} last={end}",

@@ -11,7 +11,7 @@ from typing import Final
 
 from spiral_lib import seeds
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games import no_seat, whole
+from spiral_lib.games import make_view, no_seat, whole
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 _SIDES: Final = 6
@@ -68,12 +68,9 @@ class GAME:
         legal: tuple[str, ...] = ()
         if player == self.current_player:
             legal = (_ROLL, _HOLD) if self._at_risk else (_ROLL,)
-        return View(
-            game=SPEC.name,
-            role=SPEC.roles[player],
-            player=player,
-            rules=SPEC.rules,
-            action_format=SPEC.action_format,
+        return make_view(
+            SPEC,
+            player,
             observation=(
                 f"{over}Target: {self._target}. Your score: {mine}. The opponent's score: {theirs}.\n"
                 f"{whose} points at risk in this turn: {self._at_risk}. Actions left in the match: {left}."

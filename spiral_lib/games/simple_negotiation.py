@@ -23,8 +23,8 @@ from typing import Final
 
 from spiral_lib import answers
 from spiral_lib.errors import ConfigError, IllegalAction
-from spiral_lib.games import no_seat, whole
-from spiral_lib.seeds import seed_for
+from spiral_lib.games import make_view, no_seat, whole
+from spiral_lib.seeds import seed_for, series
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 from spiral_lib.untrusted import quote
 
@@ -81,7 +81,8 @@ class GAME:
         if whole(f"turns of {_NAME}", turns, low=2, high=100) % 2:
             raise ConfigError(f"turns of {_NAME} is {turns}; it must be even, so that both players have as many")
         self.spec = _spec(turns)
-        self._seed, self._turns, self._turn = seed, turns, 0
+        self._turns, self._turn = turns, 0
+        self._offer_bits = series(seed, _NAME, "offers")
         self._values = _draw_values(seed)
         self._goods: tuple[Goods, Goods] = ((_STOCK, _STOCK), (_STOCK, _STOCK))
         self._pending: tuple[Goods, Goods] | None = None  # what the offering player gives and takes
@@ -97,12 +98,9 @@ class GAME:
         """Return what a player sees: both holdings, the own values, the standing offer and the last words."""
         if player not in (0, 1):
             raise no_seat(self.spec, player)
-        return View(
-            game=_NAME,
-            role=self.spec.roles[player],
-            player=player,
-            rules=self.spec.rules,
-            action_format=self.spec.action_format,
+        return make_view(
+            self.spec,
+            player,
             observation=self._observation(player),
             legal_actions=None,
             info_state=self._info_state(player),
@@ -116,7 +114,8 @@ class GAME:
             raise IllegalAction("the match is over")
         mine, theirs = self._goods[player], self._goods[1 - player]
         pending_from = None if self._pending is None else 1 - player
-        parsed = _parse(action, _named(mine), me=player, pending_offer_from=pending_from)
+        parsed = _recalled(action) if len(action) <= _MAX_RECALLED else _read(action, GOODS)
+        _check(parsed, _named(mine), me=player, pending_offer_from=pending_from)
         accepted, pending, last, mark = None, None, "", parsed.kind
         if parsed.kind == "offer":
             if self._turn == self._turns - 1:
@@ -184,13 +183,13 @@ class GAME:
         player = self._turn % 2
         found = ["[Accept]", "[Deny]"] if self._pending else []
         if self._turn < self._turns - 1:
-            bits = seed_for(self._seed, _NAME, "offers", self._turn)
+            bits = self._offer_bits(self._turn)
             for _ in range(3):
                 good, bits = bits & 1, bits >> 1
                 own, other = self._goods[player][good], self._goods[1 - player][1 - good]
                 if own and other:
                     give, take = 1 + (bits & 255) % own, 1 + (bits >> 8 & 255) % other
-                    found.append(f"[Offer: {give} {GOODS[good]} -> {take} {GOODS[1 - good]}]")
+                    found.append(_offer(good, give, take))
                 bits >>= 16
         return (*found, "[Say: Make me a better offer.]")
 
@@ -207,14 +206,25 @@ def parse_action(text: str, *, resources: dict[str, int], me: int = 0, pending_o
     content = answers.last_box(text).content
     if content is None:
         raise IllegalAction("no answer in a box", reason="no_box")
-    return _parse(f"[{answers.unwrap(content)}]", resources, me=me, pending_offer_from=pending_offer_from)
+    action = _read(f"[{answers.unwrap(content)}]", tuple(resources))
+    _check(action, resources, me=me, pending_offer_from=pending_offer_from)
+    return action
 
 
 _QUANTITY: Final = re.compile(r"[1-9][0-9]*\Z", re.ASCII)
 _MAX_DIGITS: Final = 9  # longer numbers exceed any stock, and int() refuses very long ones
 
 
-def _parse(action: str, resources: Mapping[str, int], *, me: int, pending_offer_from: int | None) -> Action:
+_MAX_RECALLED: Final = 40  # characters; longer texts are chat, which seldom comes again
+
+
+@functools.lru_cache(maxsize=4096)
+def _recalled(action: str) -> Action:
+    return _read(action, GOODS)
+
+
+def _read(action: str, names: tuple[str, ...]) -> Action:
+    """Return what an action says, whoever owns what."""
     kind, body = _split(action.strip())
     if kind == "say":
         return Action(kind=kind, give={}, take={}, text=body.strip())
@@ -222,16 +232,21 @@ def _parse(action: str, resources: Mapping[str, int], *, me: int, pending_offer_
         sides = body.split("->")
         if len(sides) != 2:
             raise IllegalAction("an offer has one arrow: [Offer: 2 Wood -> 3 Gold]", reason="bad_format")
-        give, take = _read_side(sides[0], resources), _read_side(sides[1], resources)
-        for name, units in give.items():
-            if units > resources[name]:
-                raise IllegalAction(f"the offer gives more {name} than is owned", reason="insufficient")
-        return Action(kind=kind, give=give, take=take)
+        return Action(kind=kind, give=_read_side(sides[0], names), take=_read_side(sides[1], names))
+    return Action(kind=kind, give={}, take={})
+
+
+def _check(action: Action, resources: Mapping[str, int], *, me: int, pending_offer_from: int | None) -> None:
+    """Raise IllegalAction where the player does not own what is given, or there is nothing to answer."""
+    for name, units in action.give.items():
+        if units > resources[name]:
+            raise IllegalAction(f"the offer gives more {name} than is owned", reason="insufficient")
+    if action.kind not in ("accept", "deny"):
+        return
     if pending_offer_from is None:
         raise IllegalAction("there is no offer to answer", reason="no_pending_offer")
     if pending_offer_from == me:
         raise IllegalAction("a player cannot answer the own offer", reason="own_offer")
-    return Action(kind=kind, give={}, take={})
 
 
 def _split(action: str) -> tuple[str, str]:
@@ -257,9 +272,9 @@ def _split(action: str) -> tuple[str, str]:
     raise IllegalAction("not an offer, [Accept], [Deny] or [Say: text]", reason="bad_format")
 
 
-def _read_side(side: str, resources: Mapping[str, int]) -> dict[str, int]:
+def _read_side(side: str, names: tuple[str, ...]) -> dict[str, int]:
     """Return the units of each good on one side of an offer, repeated goods summed."""
-    by_name = _by_small_name(tuple(resources))
+    by_name = _by_small_name(names)
     units: dict[str, int] = {}
     for part in side.split(","):
         words = part.split()
@@ -309,5 +324,12 @@ def _pair(goods: Goods) -> str:
     return f"{goods[0]},{goods[1]}"
 
 
+@functools.lru_cache(maxsize=1024)
+def _offer(good: int, give: int, take: int) -> str:
+    """Return the offer of one good (0 is wood) for the other."""
+    return f"[Offer: {give} {GOODS[good]} -> {take} {GOODS[1 - good]}]"
+
+
+@functools.lru_cache(maxsize=1024)
 def _told(goods: Goods) -> str:
     return ", ".join(f"{units} {name}" for units, name in zip(goods, GOODS, strict=True) if units)

@@ -12,7 +12,7 @@ from typing import Final
 
 from spiral_lib import seeds
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games import no_seat, whole
+from spiral_lib.games import make_view, no_seat, whole
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 Cell = tuple[int, int]
@@ -83,12 +83,9 @@ class GAME:
         own = self._pending if player == 0 else None
         chosen = f"\nYou chose {own} for this round." if own else ""
         key = f"{key}{'-' if to_move is None else to_move}"
-        return View(
-            game=SPEC.name,
-            role=SPEC.roles[player],
-            player=player,
-            rules=SPEC.rules,
-            action_format=SPEC.action_format,
+        return make_view(
+            SPEC,
+            player,
             observation=(
                 f"{over}Rounds played: {self._round} of {self._rounds}. You are {_LETTERS[player]}. "
                 f"Apples eaten: you {self._eaten[player]}, opponent {self._eaten[1 - player]}.\n"

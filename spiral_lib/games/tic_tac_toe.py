@@ -10,7 +10,7 @@ import functools
 from typing import Final
 
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games import no_seat
+from spiral_lib.games import make_view, no_seat
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 
 SPEC: Final = GameSpec(
@@ -62,12 +62,9 @@ class GAME:
             head += f" The match is over. {_RESULTS[-self._first if player else self._first]}"
         to_move = "-" if self._player is None else _MARKS[self._player]
         shown, free = _shown(board)
-        return View(
-            game=SPEC.name,
-            role=SPEC.roles[player],
-            player=player,
-            rules=SPEC.rules,
-            action_format=SPEC.action_format,
+        return make_view(
+            SPEC,
+            player,
             observation=f"{head} Board:\n{shown}",
             legal_actions=free if player == self._player else (),
             info_state=f"{board} {to_move}",

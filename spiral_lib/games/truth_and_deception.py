@@ -11,7 +11,7 @@ from typing import Final
 
 from spiral_lib import seeds
 from spiral_lib.errors import ConfigError, IllegalAction
-from spiral_lib.games import whole
+from spiral_lib.games import make_view, no_seat, whole
 from spiral_lib.games._facts import FACTS
 from spiral_lib.types import GameSpec, Returns, View, zero_sum
 from spiral_lib.untrusted import quote
@@ -71,13 +71,12 @@ class GAME:
 
     def view(self, player: int) -> View:
         """Return both facts and what was said; only the deceiver, or both after the guess, see which is true."""
+        if player not in (0, 1):
+            raise no_seat(SPEC, player)
         legal, samples = self._choices(player)
-        return View(
-            game=SPEC.name,
-            role=SPEC.roles[player],
-            player=player,
-            rules=SPEC.rules,
-            action_format=SPEC.action_format,
+        return make_view(
+            SPEC,
+            player,
             observation=self._observation(player),
             legal_actions=legal,
             info_state=self._key(player),
