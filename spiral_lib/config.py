@@ -18,7 +18,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -27,6 +27,7 @@ from spiral_lib.errors import ConfigError
 from spiral_lib.settings import EndpointConfig, EngineConfig, setting
 
 Scalar = int | float | str | bool
+ROUTES: Final = ("self_play", "rlvr", "sft")
 MOST = 10_000_000
 """No whole number may be larger, unless its setting says otherwise: a slip of the finger must not fill a disk."""
 
@@ -264,6 +265,9 @@ class RunConfig:
     preset: str = setting("tiny", "the preset this configuration started from")
     seed: int = setting(0, "base of every derived seed", low=0, high=(1 << 63) - 1)
     iterations: int = setting(6, "iterations to reach; not part of the hash, so that a run can be extended", low=0)
+    route: str = setting(
+        "self_play", "what is trained on: self_play, bank questions (rlvr), or an expert's wins (sft)", choices=ROUTES
+    )
     threads: int = setting(1, "torch threads; recorded, since results depend on it in the last bits", low=1, high=1024)
     model: ModelConfig = field(default_factory=ModelConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
@@ -351,6 +355,8 @@ def config_hash(config: RunConfig) -> str:
     """Return 16 hex digits over everything but ``iterations``: an extended run keeps its hash."""
     content = to_dict(config)
     del content["iterations"]
+    if config.route == ROUTES[0]:
+        del content["route"]  # self-play is what a configuration without this setting means
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

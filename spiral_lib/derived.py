@@ -19,10 +19,11 @@ import pyarrow.parquet as pq
 from spiral_lib import plugins, trajectories
 from spiral_lib.durable import new_file
 from spiral_lib.errors import DataQualityError, EngineError
-from spiral_lib.types import EndReason, Episode, Turn, View
+from spiral_lib.types import EndReason, Episode, RefKind, Turn, View
 
 Decode = Callable[[Sequence[int]], str]
 
+_SCRIPTED: Final = frozenset({RefKind.RANDOM.value, RefKind.OPTIMAL.value})
 _IDS: Final = pa.list_(pa.int32())
 _WHERE: Final = [("game", pa.string()), ("role", pa.string()), ("info_state", pa.string()), ("prompt", pa.string())]
 SFT: Final = pa.schema(
@@ -233,7 +234,7 @@ def _tree_regrets(game: str) -> dict[str, dict[str, float]]:
 def _model_turns(episodes: Iterable[Episode]) -> Iterator[tuple[Episode, Turn]]:
     for episode in episodes:
         if episode.end_reason is not EndReason.OPPONENT_ERROR:
-            yield from ((episode, turn) for turn in episode.turns if turn.response_ids)
+            yield from ((episode, turn) for turn in episode.turns if turn.response_ids and turn.policy not in _SCRIPTED)
 
 
 def _where(episode: Episode, turn: Turn, decode: Decode) -> dict[str, Any]:

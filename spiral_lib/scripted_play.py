@@ -25,21 +25,25 @@ GENERAL = (
 def reply(view: View, rng: random.Random, *, skilled_share: float) -> tuple[str, str]:
     """Return (reasoning, action).
 
-    The action is the beginner's with probability ``skilled_share``, else a uniform legal one. One reply in ten is a
-    bare answer, the rest has one to four short sentences.
+    The action is the beginner's with probability ``skilled_share``, else a uniform legal one.
     """
     legal = view.legal_actions if view.legal_actions is not None else view.sample_actions
     heuristic = _BEGINNERS.get(view.game)
     action = heuristic(view, legal) if heuristic and rng.random() < skilled_share else None
     if action is None:
         action = legal[rng.randrange(len(legal))]
+    return reasoning(view, rng), action
+
+
+def reasoning(view: View, rng: random.Random) -> str:
+    """Return the words before a move: none in one reply of ten, else one to four sentences on what the player sees."""
     if rng.random() < 0.1:
-        return "", action
+        return ""
     talk = _TALK.get(view.game)
     sentences = list(talk(view)) if talk else list(GENERAL)
     count = min(1 + rng.randrange(4), len(sentences))
     chosen = sorted(rng.sample(range(len(sentences)), count))
-    return " ".join(sentences[i] for i in chosen), action
+    return " ".join(sentences[i] for i in chosen)
 
 
 def _kuhn_card(view: View) -> str:

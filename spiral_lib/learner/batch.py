@@ -92,6 +92,39 @@ def build(episodes: Iterable[Episode], baselines: RoleBaselines, config: RunConf
     return Batch(samples=tuple(samples), metrics=_metrics(tally, baselines, len(samples)))
 
 
+def demonstrations(episodes: Iterable[Episode], config: RunConfig) -> Batch:
+    """Return the turns of every seat that did not lose a finished match, each of weight 1 (route sft).
+
+    A draw counts: between players that make no mistakes it is all there is. Turns beyond the window are left out.
+    """
+    tally, samples = _Tally(), []
+    for episode in sorted(episodes, key=lambda e: e.id):
+        tally.counts["matches"] += 1
+        for turn in episode.turns:
+            if episode.end_reason is not EndReason.FINISHED or episode.returns[turn.player] < 0:
+                continue
+            if not turn.response_ids or len(turn.prompt_ids) + len(turn.response_ids) > config.model.context_tokens:
+                tally.counts["dropped_empty"] += 1
+                continue
+            tally.turns.append(turn)
+            tally.rewards.append(1.0)
+            samples.append(
+                Sample(
+                    episode=episode.id,
+                    turn=turn.index,
+                    game=episode.game,
+                    role=turn.role,
+                    prompt_ids=turn.prompt_ids,
+                    response_ids=turn.response_ids,
+                    old_logprobs=turn.logprobs,
+                    reward=1.0,
+                    baseline=0.0,
+                    advantage=1.0,
+                )
+            )
+    return Batch(samples=tuple(samples), metrics=_metrics(tally, RoleBaselines(config.rae.decay), len(samples)))
+
+
 def _seat(
     episode: Episode, own: Sequence[Turn], reward: float, baselines: RoleBaselines, config: RunConfig, tally: _Tally
 ) -> list[Sample]:

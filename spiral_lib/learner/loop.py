@@ -51,6 +51,7 @@ class PolicyUpdate:
                 each.eval()  # no dropout: the old log-probs must be those of the very same function
         self._can_pack = packing.prepare(model)
         self._config = config = shaping.resolved(config)
+        self._is_supervised = config.route == "sft"
         self._reference = reference
         if reference is not None:
             packing.prepare(reference)
@@ -130,7 +131,10 @@ class PolicyUpdate:
             last, inputs = i == len(shares) - 1, self._inputs(pack, samples, fixed, live)
             with self._precision(self.backend.autocast):
                 new_R, entropy_R = self._logprobs(pack)
-                part = loss.token_loss(new_R, entropy_R, inputs, config)
+                if self._is_supervised:
+                    part = loss.likelihood(new_R, entropy_R, inputs)
+                else:
+                    part = loss.token_loss(new_R, entropy_R, inputs, config)
             value = float(part.total.detach()) * scale
             if not math.isfinite(value) or not bool(new_R.isfinite().all()):
                 culprits = _culprits(pack, samples, new_R, inputs)
@@ -138,10 +142,11 @@ class PolicyUpdate:
                     break
                 # The others wait for this pass; a NaN makes every process drop the step.
                 self.backend.backward(part.total * math.nan, last=last)
-                tally.differences.append(new_R.new_zeros(0))
+                if not self._is_supervised:
+                    tally.differences.append(new_R.new_zeros(0))
                 tally.sums.update(dict.fromkeys(part.sums, 0.0))
                 continue
-            if not tally.mismatch:
+            if not tally.mismatch and not self._is_supervised:
                 tally.differences.append((new_R.detach() - inputs.old_R)[inputs.mask_R])
             self.backend.backward(part.total * scale, last=last)
             total += value

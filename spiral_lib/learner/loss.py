@@ -78,6 +78,20 @@ def token_loss(new_R: Tensor, entropy_R: Tensor, inputs: TokenInputs, config: Le
     return TokenLoss(total=torch.where(mask_R, loss_R, 0.0).sum(), sums=sums, ratio_max=ratio_max)
 
 
+def likelihood(new_R: Tensor, entropy_R: Tensor, inputs: TokenInputs) -> TokenLoss:
+    """Return -A log-prob summed over unmasked tokens: supervised learning of given responses, of weight A each."""
+    import torch
+
+    mask_R = inputs.mask_R
+    loss_R = torch.where(mask_R, -inputs.advantage_R * new_R, 0.0)
+    sums = {
+        "tokens": float(mask_R.sum()),
+        "nll": -float(torch.where(mask_R, new_R.detach(), 0.0).sum()),
+        "entropy": float(torch.where(mask_R, entropy_R.detach(), 0.0).sum()),
+    }
+    return TokenLoss(total=loss_R.sum(), sums=sums, ratio_max=1.0)
+
+
 def _response_means(values_R: Tensor, lengths: tuple[int, ...]) -> Tensor:
     """Return each response's mean at all of its tokens.
 

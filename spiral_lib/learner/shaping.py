@@ -19,7 +19,16 @@ _VLLM_CAP: Final = 2.0
 
 
 def resolved(config: RunConfig) -> RunConfig:
-    """Return the configuration with the engine weight's cap decided: hf computes as the learner does, vllm nearly."""
+    """Return the configuration with what other settings imply.
+
+    The engine weight's cap is decided: hf computes as the learner does, vllm nearly. On route sft nothing was sampled,
+    and the loss is the likelihood alone: no correction of an engine, no KL, no entropy bonus.
+    """
+    if config.route == "sft":
+        alone = dataclasses.replace(
+            config.learner, tis_cap=0.0, recompute_logprobs=False, kl_coef=0.0, entropy_coef=0.0
+        )
+        return dataclasses.replace(config, learner=alone)
     if config.learner.tis_cap >= 0:
         return config
     cap = _VLLM_CAP if config.rollout.engine == "vllm" else 0.0

@@ -23,6 +23,7 @@ _MEANS: Final = {
     "entropy": "entropy",
     "kl": "kl_k3",
     "kl_k2": "kl_k2",
+    "nll": "nll",
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spiral_lib.config import RunConfig
 from spiral_lib.errors import ConfigError
-from spiral_lib.learner import averaging, batch, lora
+from spiral_lib.learner import averaging, batch, lora, shaping
 from spiral_lib.learner.launch import RemoteUpdate
 from spiral_lib.learner.loop import PolicyUpdate
 from spiral_lib.rae import RoleBaselines
@@ -38,7 +38,7 @@ class Learner:
         self._average: averaging.WeightAverage | None = None
         if config.learner.kl_reference == "previous":
             reference = checkpoint
-        if config.learner.kl_coef == 0:
+        if shaping.resolved(config).learner.kl_coef == 0:
             reference = None
         self._update: PolicyUpdate | RemoteUpdate
         if config.learner.backend == "deepspeed":
@@ -83,10 +83,14 @@ class Learner:
     ) -> dict[str, float]:
         """Learn from one step's episodes and return metrics; ``step`` counts the run's learner steps from 1.
 
-        Moves ``baselines``. Raises LearnerError, weights untouched, where engine and learner disagree about the
-        log-probs, or where more than 3 optimizer steps in a row had to be skipped.
+        Moves ``baselines``, except on route sft, where there is nothing to compare with. Raises LearnerError, weights
+        untouched, where engine and learner disagree about the log-probs, or where more than 3 optimizer steps in a row
+        had to be skipped.
         """
-        found = batch.build(episodes, baselines, self._config)
+        if self._config.route == "sft":
+            found = batch.demonstrations(episodes, self._config)
+        else:
+            found = batch.build(episodes, baselines, self._config)
         metrics = found.metrics | self._update.run(found.samples, step=step, lr_scale=lr_scale)
         if self._average is not None:
             self._average.update(self.state_dict())
