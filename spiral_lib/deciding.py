@@ -11,7 +11,7 @@ import dataclasses
 import json
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from spiral_lib import checkpoints, duel_bank, durable, gates, lineage, publish
@@ -103,7 +103,7 @@ def _decide(config: RunConfig, state: State, learned: Learned, scores: Path | No
         champion=Evaluation.from_json(state.champion_scores.read_text()),
         cold_start=Evaluation.from_json(state.cold_start_scores.read_text()),
         ledger=before,
-        training=training["metrics"],
+        training=_comparable(training["metrics"], config),
         config=config,
     )
     record = DecisionRecord(
@@ -123,6 +123,13 @@ def _decide(config: RunConfig, state: State, learned: Learned, scores: Path | No
         champion = Champion(iteration=iteration, checkpoint=identity, metrics=candidate.metrics)
         after = dataclasses.replace(after, champion=champion)
     return _with_snapshot(config, after, learned.checkpoint, iteration)
+
+
+def _comparable(training: Mapping[str, float], config: RunConfig) -> Mapping[str, float]:
+    """Return the training metrics that say something beside the cold start's play: on other routes no reply does."""
+    if config.route == "self_play":
+        return training
+    return {name: value for name, value in training.items() if name.startswith("learner/")}
 
 
 def _rolled_back(after: Ledger, before: Ledger, iteration: int) -> Ledger:

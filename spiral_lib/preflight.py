@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from spiral_lib import checkpoint_sources, games, plugins, registry_runs
+from spiral_lib import checkpoint_sources, games, plugins, registry_runs, routes
 from spiral_lib.config import RunConfig
 from spiral_lib.errors import ConfigError
 from spiral_lib.learner.shaping import ALL
@@ -48,6 +48,7 @@ def check_names(config: RunConfig) -> None:
     for term in config.rewards.terms:
         plugins.load("spiral_lib.rewards", term.name, "shape")
     plugins.load("spiral_lib.engines", config.rollout.engine, "ENGINE")
+    routes.check(config)
     check_roles(config)
 
 

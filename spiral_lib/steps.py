@@ -18,7 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spiral_lib import checkpoints, duel_bank, durable, lineage, policies, quality, rollout, trajectories
+from spiral_lib import (
+    checkpoints,
+    demonstrations,
+    duel_bank,
+    durable,
+    lineage,
+    policies,
+    quality,
+    rollout,
+    routes,
+    trajectories,
+)
 from spiral_lib.config import RunConfig, config_hash
 from spiral_lib.errors import DataQualityError, EngineError
 from spiral_lib.ledger import Ledger
@@ -42,8 +53,9 @@ def play_shard(config: RunConfig, state: State, *, shard: int, run: Path) -> Pat
     out = shard_path(run, iteration, shard)
 
     def body() -> None:
-        with opened_policies(config, state) as table:
-            episodes = _play(_with_known_problems(config, state), table, step=iteration, shard=shard)
+        playing = routes.playing(config)
+        with opened_policies(playing, state) as table:
+            episodes = _play(_with_known_problems(playing, state), table, step=iteration, shard=shard)
         _write(episodes, out, config, iteration=iteration, step=iteration, shard=shard)
 
     inputs = _playing_inputs(config, state)
@@ -96,9 +108,10 @@ def segment(config: RunConfig, state: State, *, run: Path) -> Learned:
         baselines = baselines_of(config, ledger)
         learner = Learner(state.checkpoint, state.cold_start, config, state.optimizer)
         history: list[tuple[int, dict[str, float]]] = []
-        playing, problems = _with_known_problems(config, state), dict[str, tuple[str, ...]]()
+        played_on = routes.playing(config)
+        playing, problems = _with_known_problems(played_on, state), dict[str, tuple[str, ...]]()
         saves = SegmentSaves(config, state, run=run)
-        with opened_policies(config, state) as table:
+        with opened_policies(played_on, state) as table:
             if (begun := saves.resume(learner, made.shards)) is not None:
                 history, problems = [(s, dict(m)) for s, m in begun.history], dict(begun.problems)
                 baselines = RoleBaselines.from_json(begun.baselines)
@@ -207,10 +220,10 @@ def check(config: RunConfig, shards: Sequence[Path], *, run: Path, full: bool, t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyTable:
-    """The policies of a rollout by their text form, and the learner's own engine."""
+    """The policies of a rollout by their text form, and the learner's own engine; None where only an expert plays."""
 
     by_ref: Mapping[str, Policy]
-    engine: Engine
+    engine: Engine | None
     pool: tuple[str, ...]
 
 
@@ -222,6 +235,10 @@ def opened_policies(config: RunConfig, state: State) -> Iterator[PolicyTable]:
 
     with contextlib.ExitStack() as stack:
         renderer = Renderer(checkpoints.load_tokenizer(state.checkpoint), config.prompt)
+        if config.route == "sft":
+            expert = demonstrations.Expert(renderer)
+            yield PolicyTable(by_ref={expert.ref: expert}, engine=None, pool=())
+            return
         engine = engines.make(config.rollout.engine, state.checkpoint, config)
         stack.callback(engine.close)
         live = averaging.read_live(state.optimizer) if config.learner.ema_decay > 0 else None
@@ -254,7 +271,7 @@ def opened_policies(config: RunConfig, state: State) -> Iterator[PolicyTable]:
 
 
 def _play(config: RunConfig, table: PolicyTable, *, step: int, shard: int) -> list[Episode]:
-    plan = rollout.plan_matches(config, step=step, pool=table.pool)
+    plan = routes.plan(config, step=step, pool=table.pool)
     specs: list[MatchSpec] = rollout.shard_of(plan, shard, config.rollout.shards)
     episodes = rollout.play_matches(specs, table.by_ref, concurrency=config.rollout.concurrency)
     return sorted(episodes, key=lambda e: e.id)
@@ -368,8 +385,10 @@ def shard_path(run: Path, iteration: int, shard: int) -> Path:
     return run / "trajectories" / f"iteration={iteration:04d}" / f"shard-{shard:02d}.parquet"
 
 
-def _load_weights(engine: Engine, weights: Mapping[str, Any]) -> None:
+def _load_weights(engine: Engine | None, weights: Mapping[str, Any]) -> None:
     """Give the engine other weights of its model. Raises EngineError where it cannot take them in place."""
+    if engine is None:
+        return
     load = getattr(engine, "load_weights", None)
     if load is None:
         raise EngineError(
