@@ -202,10 +202,14 @@ def digest_folder(path: Path) -> str:
 @functools.cache
 def code_version() -> str:
     """Return 16 hex digits over the sources of this package; needs no version control."""
-    package = Path(__file__).parent
+    return source_digest(Path(__file__).parent)[:16]
+
+
+def source_digest(package: Path) -> str:
+    """Return the hash over a package's Python files and their names."""
     sources = {p.relative_to(package).as_posix(): p for p in package.rglob("*.py")}
     hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in sources.items()}
-    return digest_files(hashes)[:16]
+    return digest_files(hashes)
 
 
 @contextlib.contextmanager

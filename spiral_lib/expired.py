@@ -46,6 +46,12 @@ def add(run: Path, tombstones: Iterable[Tombstone]) -> None:
     write_text(run / FILE, json.dumps(content, indent=1))
 
 
+def covers(run: Path, place: Path) -> bool:
+    """Return whether a place in the run folder is empty because what was there expired."""
+    full, root = place.resolve(), run.resolve()
+    return full.is_relative_to(root) and hash_of(run, full.relative_to(root).as_posix()) is not None
+
+
 def hash_of(run: Path, path: str) -> str | None:
     """Return the hash that something expired had; None where it is still there, or gone without a tombstone."""
     place = run / path

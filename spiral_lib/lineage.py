@@ -27,6 +27,8 @@ from spiral_lib.errors import LineageError
 log = logging.getLogger(__name__)
 
 RECORD_VERSION = 1
+IMAGE_VARIABLE = "SPIRAL_IMAGE"
+"""Environment variable with the name of the container image that this process runs in."""
 _PACKAGES = ("torch", "transformers", "pyarrow", "numpy", "vllm", "deepspeed")
 _STEP_NAME = re.compile(r"[A-Za-z0-9_.=-]+")
 
@@ -324,6 +326,6 @@ def _conditions(config: RunConfig) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(0) if torch is not None and on_gpu else f"cpu {platform.machine()}",
         "dtype": config.model.dtype,
         "threads": config.threads if torch is None else torch.get_num_threads(),
-        "image": os.environ.get("FLYTE_INTERNAL_IMAGE", ""),
+        "image": os.environ.get(IMAGE_VARIABLE, ""),
         "packages": versions,
     }

@@ -101,7 +101,7 @@ def _same(path: Path, original: Path, sha256: str) -> bool:
 
 def _runner(record: StepRecord, config: RunConfig, run: Path) -> Callable[[], object]:
     """Return the call that makes a step's outputs. Raises ConfigError for a step that cannot be replayed."""
-    kind, _, shard = record.step.partition("-")
+    kind, _, number = record.step.partition("-")
     if kind in ("cold_start", "begin"):
         return lambda: starting.cold_start(config, run)
     if kind == "evaluate":
@@ -114,9 +114,10 @@ def _runner(record: StepRecord, config: RunConfig, run: Path) -> Callable[[], ob
         return lambda: deciding.decide(config, state, learned, scores, run=run)
     state = _state(record, run)
     if kind == "play":
-        return lambda: steps.play_shard(config, state, shard=int(shard), run=run)
+        return lambda: steps.play_shard(config, state, shard=int(number), run=run)
     if kind == "learn":
-        shards = [_place(record, run, name) for name in sorted(record.inputs) if name.startswith("turns-")]
+        # By number, with those whose player died: how many were planned decides how many may be bad.
+        shards = [steps.shard_path(run, record.order, shard) for shard in range(config.rollout.shards)]
         return lambda: steps.learn(config, state, shards, run=run)
     if kind == "segment":
         return lambda: steps.segment(config, state, run=run)

@@ -46,11 +46,14 @@ class SegmentSaves:
             "ledger": sha256_file(state.ledger),
         }
 
-    def write(self, learner: Learner, progress: Progress, shards: Sequence[Path], *, steps: int) -> None:
-        """Save after every so many steps; ``shards`` are those of the steps done, ``steps`` how many there will be."""
+    def write(self, learner: Learner, progress: Progress, shards: Sequence[Path], *, steps: int) -> bool:
+        """Save after every so many steps; ``shards`` are those of the steps done, ``steps`` how many there will be.
+
+        Returns whether this step was one to save.
+        """
         done = len(progress.history)
         if not self._every or done % self._every or done == steps:
-            return
+            return False
         content = {
             "key": self._key,
             "history": progress.history,
@@ -62,6 +65,7 @@ class SegmentSaves:
             learner.save(folder / "checkpoint", iteration=0)
             learner.save_optimizer(folder / "optimizer")
             (folder / _PROGRESS).write_text(json.dumps(content, sort_keys=True), encoding="utf-8")
+        return True
 
     def resume(self, learner: Learner, shards: Sequence[Path]) -> Progress | None:
         """Bring the learner to the save and return the rest of it, or None where there is none that fits."""

@@ -1,9 +1,16 @@
-"""What ``pyflyte run`` shows for a path that is not there."""
+"""What ``pyflyte run`` shows for a path that is not there, and after Ctrl-C."""
 
-from typing import Any
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
 
 import rich_click as click
 from flytekit.interaction.click_types import DirParamType, FileParamType, UnionParamType
+
+from spiral_lib.state import kept_in
+
+INTERRUPTED = 130
 
 
 def refuse_missing_paths() -> None:
@@ -21,3 +28,11 @@ def refuse_missing_paths() -> None:
         return found
 
     UnionParamType.convert = strict
+
+
+def stop(out: str) -> NoReturn:
+    """Say what is kept after Ctrl-C and which command goes on, and leave with exit code 130 as ``spiral`` does."""
+    kept = f"{kept_in(Path(out))} in {out}" if out and "://" not in out else "steps that were finished are kept"
+    click.echo(f"stopped: {kept}", err=True)
+    click.echo(f"continue with: {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}", err=True)
+    raise SystemExit(INTERRUPTED)

@@ -15,9 +15,10 @@ from flytekit.types.file import FlyteFile
 from spiral_lib import config as configs
 from spiral_lib import pipeline, preflight, presets, registry_runs, starting
 from spiral_lib.config import RunConfig
-from spiral_lib.errors import SpiralError
-from tasks.command_line import refuse_missing_paths
+from spiral_lib.errors import ConfigError, SpiralError
+from tasks.command_line import refuse_missing_paths, stop
 from tasks.resources import CPU_IMAGE, SMALL
+from tasks.types import is_local
 
 refuse_missing_paths()
 
@@ -36,15 +37,9 @@ class Resolved:
     out: str
 
 
-def is_local() -> bool:
-    """Return whether this runs through ``pyflyte run`` without ``--remote``."""
-    execution = FlyteContextManager.current_context().execution_state
-    return execution is not None and execution.is_local_execution()
-
-
 @contextmanager
-def user_errors() -> Iterator[None]:
-    """Show a user's mistake as one message instead of a traceback when running locally, and show progress."""
+def user_errors(out: str = "") -> Iterator[None]:
+    """Show progress and, when running locally, a mistake as one message and what Ctrl-C leaves in ``out``."""
     if not logging.getLogger("spiral_lib").handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
@@ -55,6 +50,10 @@ def user_errors() -> Iterator[None]:
     except SpiralError as error:
         if is_local():
             raise click.ClickException(str(error)) from error
+        raise
+    except KeyboardInterrupt:
+        if is_local():
+            stop(out)
         raise
 
 
@@ -73,9 +72,23 @@ def resolve_config(
             starting.open_run(resolved, folder, resume_from=earlier)
             logging.getLogger("spiral_lib.run").info("run folder: %s", folder)
         preflight.check(resolved, fresh=resume_from is None)
+        if not out:
+            out = f"{execution_store()}/{pipeline.default_folder(resolved).as_posix()}"
+        if resume_from is not None and f"{resume_from.remote_source or ''}/".startswith(f"{out.rstrip('/')}/"):
+            raise ConfigError(f"'{out}' cannot resume from itself; choose another place with --out")
         if "://" in out:
             _open_store(resolved, out)
         return settled(resolved, out)
+
+
+def execution_store() -> str:
+    """Return the URL of the bucket that Flyte puts this execution's outputs into.
+
+    There a run has a place of its own, the same for the same configuration: its records name paths in it that mean
+    something outside the container, and the next execution finds them again.
+    """
+    prefix = FlyteContextManager.current_context().file_access.raw_output_prefix
+    return "/".join(prefix.split("/")[:3]) if "://" in prefix else prefix.rstrip("/")
 
 
 def _open_store(config: RunConfig, out: str) -> None:

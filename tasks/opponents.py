@@ -13,16 +13,22 @@ from spiral_lib import config as configs
 from spiral_lib import deciding, report
 from spiral_lib import state as paths
 from tasks.config import user_errors
-from tasks.resources import CACHE_VERSION, CPU_IMAGE, SMALL
+from tasks.resources import CACHE_VERSION, CPU_IMAGE, SITE, SMALL
 from tasks.types import Learned, Scores, TrainState, file, history, is_remote, local, paths_of, placed, run_folder
 
 
 @task(
-    container_image=CPU_IMAGE, requests=SMALL, cache=True, cache_version=CACHE_VERSION, enable_deck=True, deck_fields=()
+    container_image=CPU_IMAGE,
+    requests=SMALL,
+    environment=SITE,
+    cache=True,
+    cache_version=CACHE_VERSION,
+    enable_deck=True,
+    deck_fields=(),
 )
 def decide(state: TrainState, learned: Learned, scores: Scores | None, config: str, out: str) -> TrainState:
     """Accept, hold or roll back the candidate; snapshot the pool; bring ledger, metrics and report up to date."""
-    with user_errors(), run_folder(out) as run:
+    with user_errors(out), run_folder(out, CPU_IMAGE) as run:
         if is_remote(out):
             _bring_history(state, learned, scores, run)
         before = paths_of(state, run, out)

@@ -3,7 +3,6 @@
 import logging
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from flytekit import task
 
@@ -11,7 +10,7 @@ from spiral_lib import config as configs
 from spiral_lib import preflight, registry_runs, starting
 from spiral_lib.ledger import Ledger
 from spiral_lib.registry import Registry
-from tasks.config import Preset, Resolved, is_local, settled, user_errors
+from tasks.config import Preset, Resolved, execution_store, is_local, settled, user_errors
 from tasks.resources import CPU_IMAGE, SMALL
 from tasks.types import TrainState, local
 
@@ -20,20 +19,14 @@ log = logging.getLogger("spiral_lib.registry")
 CHAMPION, CANDIDATE = "champion", "candidate"
 
 
-class Retraining(NamedTuple):
-    """The configuration of a retraining, and the version it begins at."""
-
-    resolved: Resolved
-    base: str
-
-
 @task(container_image=CPU_IMAGE, requests=SMALL)
 def begin_retraining(
     kickoff: datetime, registry: str, name: str, preset: Preset, overrides: str, out: str
-) -> Retraining:
+) -> Resolved:
     """Return the configuration of the retraining of one kickoff time: however often it fires, it is the same.
 
-    The first firing notes in the registry which version was the champion; the others begin there as well.
+    The first firing notes in the registry which version was the champion; the others begin there as well. The
+    configuration names that version as its model's source.
     """
     with user_errors():
         key = f"{kickoff:%Y%m%dT%H%M}"
@@ -47,25 +40,27 @@ def begin_retraining(
         if is_local() and "://" not in out:
             folder = Path(out or "runs") / f"{name}-{key}"
             starting.open_run(config, folder)
-            return Retraining(resolved=settled(config, str(folder.absolute())), base=base)
-        return Retraining(resolved=settled(config, f"{out.rstrip('/')}/{name}-{key}" if out else ""), base=base)
+            return settled(config, str(folder.absolute()))
+        out = out or f"{execution_store()}/runs"
+        return settled(config, f"{out.rstrip('/')}/{name}-{key}")
 
 
 @task(container_image=CPU_IMAGE, requests=SMALL)
-def offer(state: TrainState, base: str, registry: str, name: str) -> str:
+def offer(state: TrainState, registry: str, name: str) -> str:
     """Publish the run's champion and promote it, if the gate accepted one; return the version that is champion now.
 
     The alias only moves from the version that the run began at: what was promoted by others meanwhile stays.
     """
     with user_errors():
-        ledger = Ledger.from_json(local(state.ledger).read_text())
+        ledger, history = Ledger.from_json(local(state.ledger).read_text()), local(state.history)
+        base = configs.from_text((history / "config.yaml").read_text()).model.source.rpartition("@")[2]
         shared = Registry(registry)
         if ledger.champion is None or ledger.champion.iteration == 0:
             log.info("the gate accepted no candidate: %s@%s stays at %s", name, CHAMPION, base[:12])
             return shared.resolve(name, CHAMPION).id
         checkpoint, scores = local(state.champion), local(state.champion_scores)
         attached = registry_runs.attach(
-            local(state.history), checkpoint, scores, iteration=ledger.champion.iteration
+            history, checkpoint, scores, iteration=ledger.champion.iteration
         )
         version = shared.publish(name, checkpoint, attached)
         shared.promote(name, version.id, CANDIDATE)

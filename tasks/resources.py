@@ -3,7 +3,6 @@
 What differs between sites is read from ``SPIRAL_*`` variables when the workflow is registered, and travels with it.
 """
 
-import hashlib
 import os
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,6 +12,7 @@ from typing import Any
 from flytekit import Resources, Secret
 from flytekit.extras.accelerators import GPUAccelerator
 
+from spiral_lib.checkpoints import source_digest
 from spiral_lib.config import RunConfig
 
 _DEFAULTS = {
@@ -20,6 +20,7 @@ _DEFAULTS = {
     "SPIRAL_IMAGE_GPU": "spiral-gpu:0.1.0",
     "SPIRAL_ACCELERATOR": "",
     "SPIRAL_LEARNER_GPUS": "1",
+    "SPIRAL_LEARNER_RANKS": "",
     "SPIRAL_SECRETS": "",
     "SPIRAL_REGISTRY": "s3://spiral/registry",
     "SPIRAL_RUNS": "s3://spiral/runs",
@@ -27,14 +28,18 @@ _DEFAULTS = {
     "SPIRAL_PRESET": "gpu_kuhn",
     "SPIRAL_OVERRIDES": "iterations=32",
     "SPIRAL_NOTIFY": "",
+    "SPIRAL_ARTIFACT": "",
 }
 SITE = {name: os.environ.get(name, default) for name, default in _DEFAULTS.items()}
-"""Given to the dynamic task as its environment: it makes its part of the graph in a container, from these again."""
+"""Given to the tasks as their environment: in a container the graph's dynamic part is made from these again, the
+learner's task learns how many processes it is, and step records name the image that ran."""
 
 CPU_IMAGE = SITE["SPIRAL_IMAGE_CPU"]
 GPU_IMAGE = SITE["SPIRAL_IMAGE_GPU"]
 ACCELERATOR = GPUAccelerator(SITE["SPIRAL_ACCELERATOR"]) if SITE["SPIRAL_ACCELERATOR"] else None
 LEARNER_GPUS = int(SITE["SPIRAL_LEARNER_GPUS"])
+LEARNER_RANKS = int(SITE["SPIRAL_LEARNER_RANKS"] or LEARNER_GPUS)
+"""Processes of the learner's task; above 1 they are started by Flyte's Elastic, one for each GPU by default."""
 # A secret that does not exist keeps the pod from starting, so none is asked for unless it is named.
 SECRETS = [Secret(group="spiral", key=name, env_var=name) for name in SITE["SPIRAL_SECRETS"].split(",") if name]
 
@@ -90,18 +95,28 @@ LEARNER_GPU = Profile(
 
 
 def needs_gpu(config: RunConfig) -> bool:
-    """Return whether a configuration asks for what only the GPU image has."""
-    return config.rollout.engine == "vllm" or config.learner.backend == "deepspeed"
+    """Return whether a configuration asks for what only the GPU image has; without learner GPUs, DeepSpeed does not."""
+    return config.rollout.engine == "vllm" or (config.learner.backend == "deepspeed" and LEARNER_GPUS > 0)
 
 
-def source_version() -> str:
-    """Return 12 hex digits over the sources that decide results: finished steps of other code are never re-used."""
-    digest = hashlib.sha256()
-    root = Path(__file__).parents[1]
-    for folder in ("spiral_lib", "tasks"):
-        for path in sorted((root / folder).rglob("*.py")):
-            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:12]
+def has_ranks(config: RunConfig) -> bool:
+    """Return whether the learner's task is several processes that Flyte starts."""
+    return config.learner.backend == "deepspeed" and LEARNER_RANKS > 1
 
 
-CACHE_VERSION = source_version()
+def image_for(config: RunConfig) -> str:
+    """Return the image of the tasks that play, learn and evaluate."""
+    return GPU_IMAGE if needs_gpu(config) else CPU_IMAGE
+
+
+def elastic() -> dict[str, Any]:
+    """Return the arguments of a task in ``LEARNER_RANKS`` processes on one node: that needs no operator."""
+    if LEARNER_RANKS < 2:
+        return {}
+    from flytekitplugins.kfpytorch import Elastic
+
+    return {"task_config": Elastic(nnodes=1, nproc_per_node=LEARNER_RANKS, increase_shared_mem=False)}
+
+
+CACHE_VERSION = "".join(source_digest(Path(__file__).parents[1] / folder)[:8] for folder in ("spiral_lib", "tasks"))
+"""Over the sources that decide results: finished steps of other code are never re-used."""

@@ -8,61 +8,72 @@ from flytekit.types.directory import FlyteDirectory
 from spiral_lib import config as configs
 from spiral_lib import durable, lineage, starting, steps
 from spiral_lib.state import State, read_state
+from tasks import attempts
 from tasks.config import user_errors
-from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE, SECRETS
-from tasks.types import Learned, Shard, TrainState, directory, fetch, file, history, local, paths_of, run_folder
+from tasks.resources import CACHE_VERSION, CPU, CPU_IMAGE, SECRETS, SITE, image_for
+from tasks.types import (
+    Learned,
+    Shard,
+    TrainState,
+    directory,
+    fetch,
+    file,
+    history,
+    is_remote,
+    local,
+    paths_of,
+    run_folder,
+)
+
+PLAYING = {
+    "container_image": CPU_IMAGE,
+    "requests": CPU,
+    "environment": SITE,
+    "cache": True,
+    "cache_version": CACHE_VERSION,
+    "secret_requests": SECRETS,
+}
 
 
-@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION, secret_requests=SECRETS)
+@task(**PLAYING)
 def cold_start(config: str, out: str) -> TrainState:
     """Fetch or train the checkpoint of iteration 0 and evaluate it."""
-    with user_errors(), run_folder(out) as run:
-        resolved = configs.from_text(config)
+    resolved = configs.from_text(config)
+    with user_errors(out), run_folder(out, image_for(resolved)) as run:
         if not (run / "config.yaml").is_file():
             starting.open_run(resolved, run)
         made = starting.cold_start(resolved, run)
         return _first_state(made, run, out)
 
 
-@task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION, secret_requests=SECRETS)
+@task(**PLAYING)
 def adopt(earlier: FlyteDirectory, config: str, out: str) -> TrainState:
     """Begin a run at the last state of an earlier one; where the rewards differ, evaluate it first."""
-    with user_errors(), run_folder(out) as run:
-        resolved = configs.from_text(config)
+    resolved = configs.from_text(config)
+    with user_errors(out), run_folder(out, image_for(resolved)) as run:
         if not (run / "config.yaml").is_file():
             durable.write_text(run / "config.yaml", configs.dump_yaml(resolved))
         made = starting.adopt(resolved, read_state(local(earlier), fetch), run)
         return _first_state(made, run, out)
 
 
-@task(
-    container_image=CPU_IMAGE,
-    requests=CPU,
-    cache=True,
-    cache_version=CACHE_VERSION,
-    secret_requests=SECRETS,
-    retries=2,
-)
+@task(**PLAYING, retries=2)
 def play_shard(shard: int, state: TrainState, config: str, out: str) -> Shard:
     """Play one shard of this iteration's matches; returns its turns as Parquet."""
-    with user_errors(), run_folder(out) as run:
-        turns = steps.play_shard(configs.from_text(config), paths_of(state, run, out), shard=shard, run=run)
+    settings = configs.from_text(config)
+    with user_errors(out), run_folder(out, image_for(settings)) as run:
+        turns = steps.play_shard(settings, paths_of(state, run, out), shard=shard, run=run)
         record = lineage.record_path(run, state.iteration + 1, f"play-{shard:02d}")
         return Shard(turns=file(turns, run, out), record=file(record, run, out))
 
 
-@task(
-    container_image=CPU_IMAGE,
-    requests=CPU,
-    cache=True,
-    cache_version=CACHE_VERSION,
-    secret_requests=SECRETS,
-    retries=2,
-)
+@task(**PLAYING, retries=2)
 def play_and_learn(state: TrainState, config: str, out: str) -> Learned:
-    """Take all rollout-update steps of an iteration in one process, on-policy."""
-    with user_errors(), run_folder(out) as run:
-        made = steps.segment(configs.from_text(config), paths_of(state, run, out), run=run)
+    """Take all rollout-update steps of an iteration in one process, on-policy; a killed task goes on where it was."""
+    settings = configs.from_text(config)
+    with user_errors(out), run_folder(out, image_for(settings)) as run:
+        on_save = attempts.continued(run) if is_remote(out) else None  # a run folder on this machine stays by itself
+        made = steps.segment(settings, paths_of(state, run, out), run=run, on_save=on_save)
         return Learned(
             checkpoint=directory(made.checkpoint, run, out),
             optimizer=directory(made.optimizer, run, out),

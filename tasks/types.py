@@ -1,6 +1,7 @@
 """The Flyte-typed records that travel between tasks, and their way to and from local paths."""
 
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from flytekit import FlyteContextManager, current_context
 from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
-from spiral_lib import publish
+from spiral_lib import lineage, publish
 from spiral_lib.state import State
 
 
@@ -33,6 +34,13 @@ class TrainState:
     history: FlyteDirectory
     optimizer: FlyteDirectory | None = None
     replies: FlyteDirectory | None = None
+
+    def __str__(self) -> str:
+        """What ``pyflyte run`` prints at the end."""
+        places = {"champion": self.champion, "checkpoint": self.checkpoint, "cold start": self.cold_start}
+        report = f"{str(self.history.path).rstrip('/')}/report.html"
+        rows = {"iteration": self.iteration, **{name: place.path for name, place in places.items()}, "report": report}
+        return "\n".join(f"{name:<11} {value}" for name, value in rows.items())
 
 
 @dataclass
@@ -68,12 +76,21 @@ def is_remote(out: str) -> bool:
     return not out or "://" in out
 
 
+def is_local() -> bool:
+    """Return whether this runs through ``pyflyte run`` without ``--remote``."""
+    execution = FlyteContextManager.current_context().execution_state
+    return execution is not None and execution.is_local_execution()
+
+
 @contextmanager
-def run_folder(out: str) -> Iterator[Path]:
+def run_folder(out: str, image: str = "") -> Iterator[Path]:
     """Yield the folder that steps write into: ``out`` when it is a local folder, else this task's own scratch folder.
 
+    ``image`` is what step records name, where this runs in a container of it.
     Scratch is not removed here: Flyte uploads the outputs after the task's body has returned, from the pod's own disk.
     """
+    if image and not is_local():
+        os.environ[lineage.IMAGE_VARIABLE] = image
     if is_remote(out):
         yield Path(tempfile.mkdtemp(prefix="run-", dir=current_context().working_directory))
         return

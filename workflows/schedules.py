@@ -31,11 +31,11 @@ def retrain(
     :param overrides: settings that replace the preset's
     :param out: folder or URL under which the run's outputs go
     """
-    resolved, base = tasks.registry.begin_retraining(
+    resolved = tasks.registry.begin_retraining(
         kickoff=kickoff, registry=registry, name=name, preset=preset, overrides=overrides, out=out
     )
-    final = tasks.report.finish(state=self_play(resolved=resolved, resume_from=None), resolved=resolved)
-    return tasks.registry.offer(state=final, base=base, registry=registry, name=name)
+    final = tasks.report.finish(state=self_play(resolved=resolved, resume_from=None))
+    return tasks.registry.offer(state=final, registry=registry, name=name)
 
 
 FAILURES = [WorkflowExecutionPhase.FAILED, WorkflowExecutionPhase.ABORTED, WorkflowExecutionPhase.TIMED_OUT]

@@ -7,6 +7,7 @@
 from functools import partial
 
 from flytekit import dynamic, map_task, workflow
+from flytekit.core.workflow import WorkflowBase
 from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
@@ -19,24 +20,28 @@ import tasks.rollout
 import tasks.tournament
 from spiral_lib import config as configs
 from tasks.config import Preset, Resolved
-from tasks.resources import CPU_IMAGE, LEARNER_GPU, ROLLOUT_GPU, SITE, SMALL, needs_gpu
+from tasks.resources import CPU_IMAGE, LEARNER_GPU, ROLLOUT_GPU, SITE, SMALL, has_ranks, needs_gpu
 from tasks.types import Learned, TrainState
 
 
-@workflow
-def learn_sharded(state: TrainState, shards: list[int], config: str, out: str) -> Learned:
-    """One learner step over mapped rollout shards."""
-    turns = map_task(partial(tasks.rollout.play_shard, state=state, config=config, out=out))(shard=shards)
-    return tasks.learn.learn(state=state, shards=turns, config=config, out=out)
+def learn_sharded(*, on_gpus: bool = False, on_ranks: bool = False, min_success_ratio: float = 1.0) -> WorkflowBase:
+    """Return the workflow of one learner step over mapped rollout shards, on the hardware that it needs.
 
+    :param on_gpus: GPU nodes, interruptible ones for the shards
+    :param on_ranks: the learner's task is several processes
+    :param min_success_ratio: share of the shards that must be played; the learner gets None for one that was lost
+    """
 
-@workflow
-def learn_sharded_on_gpus(state: TrainState, shards: list[int], config: str, out: str) -> Learned:
-    """The same on GPU nodes: interruptible ones for the shards."""
-    mapped = map_task(partial(tasks.rollout.play_shard, state=state, config=config, out=out))(shard=shards)
-    turns = mapped.with_overrides(**ROLLOUT_GPU.overrides())
-    learned = tasks.learn.learn(state=state, shards=turns, config=config, out=out)
-    return learned.with_overrides(**LEARNER_GPU.overrides())
+    def learn_sharded(state: TrainState, shards: list[int], config: str, out: str) -> Learned:
+        play = partial(tasks.rollout.play_shard, state=state, config=config, out=out)
+        turns = map_task(play, min_success_ratio=min_success_ratio)(shard=shards)
+        if on_gpus:
+            turns = turns.with_overrides(**ROLLOUT_GPU.overrides())
+        learn = tasks.learn.learn_on_ranks if on_ranks else tasks.learn.learn
+        learned = learn(state=state, shards=turns, config=config, out=out)
+        return learned.with_overrides(**LEARNER_GPU.overrides()) if on_gpus else learned
+
+    return workflow(learn_sharded)
 
 
 @workflow
@@ -60,7 +65,10 @@ def self_play(resolved: Resolved, resume_from: FlyteDirectory | None) -> TrainSt
     settings = configs.from_text(resolved.config)
     config, out = resolved.config, resolved.out
     on_gpus = needs_gpu(settings)
-    learn_from_shards, measure = (learn_sharded_on_gpus, judge_on_gpus) if on_gpus else (learn_sharded, judge)
+    measure = judge_on_gpus if on_gpus else judge
+    learn_from_shards = learn_sharded(
+        on_gpus=on_gpus, on_ranks=has_ranks(settings), min_success_ratio=1.0 - settings.rollout.max_bad_shards
+    )
     if resume_from is None:
         state = tasks.rollout.cold_start(config=config, out=out)
     else:
@@ -102,7 +110,7 @@ def train(
         preset=preset, config=config, overrides=overrides, resume_from=resume_from, out=out
     )
     final = self_play(resolved=resolved, resume_from=resume_from)
-    return tasks.report.finish(state=final, resolved=resolved)
+    return tasks.report.finish(state=final)
 
 
 @dynamic(container_image=CPU_IMAGE, requests=SMALL, environment=SITE)

@@ -2,6 +2,7 @@
 
 ``RemoteUpdate`` stands where ``loop.PolicyUpdate`` stands and holds no weights itself, so that the processes have the
 memory. What passes between them is JSON and safetensors. ``python -m spiral_lib.learner.launch JOB`` is the other side.
+Where somebody else has started the processes (``ranks``), nothing is started here: they share the work of each job.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from spiral_lib import errors
 from spiral_lib.config import RunConfig, from_text, to_json
 from spiral_lib.durable import link_folder, write_text
 from spiral_lib.errors import CheckpointError, LearnerError, SpiralError
+from spiral_lib.learner import ranks
 from spiral_lib.learner.batch import Sample
 
 if TYPE_CHECKING:
@@ -63,7 +65,10 @@ class RemoteUpdate:
             "lr_scale": lr_scale,
         }
         write_text(out / "job.json", json.dumps(job))
-        _start(out, self._config)
+        if ranks.are_given():
+            ranks.lead(out / "job.json", self._config)
+        else:
+            _start(out, self._config)
         metrics: dict[str, float] = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
         self._weights, self._optimizer = out / WEIGHTS, out / "optimizer"
         return metrics

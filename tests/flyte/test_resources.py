@@ -38,7 +38,7 @@ def test_exactly_the_gpu_presets_ask_for_gpus(name: str) -> None:
 
 
 def test_shards_run_on_interruptible_gpu_nodes_and_the_learner_does_not() -> None:
-    mapped, learner = nodes(spiral.learn_sharded_on_gpus)
+    mapped, learner = nodes(spiral.learn_sharded(on_gpus=True))
     shard = mapped.array_node.node
     assert gpus(shard) == (["1"], ["1"])
     assert shard.metadata.interruptible
