@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
 from collections.abc import Callable, Sequence
@@ -38,10 +39,15 @@ def series(*parts: int | str) -> Callable[[int], int]:
 
     def seed(number: int) -> int:
         digest = common.copy()
-        digest.update(_encoded(number).encode())
+        digest.update(_encoded_number(number))
         return int.from_bytes(digest.digest(), "big") >> 1
 
     return seed
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _encoded_number(number: int) -> bytes:
+    return _encoded(number).encode()
 
 
 def generator(*parts: int | str) -> random.Random:

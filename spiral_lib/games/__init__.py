@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import difflib
 import functools
 import importlib
@@ -13,6 +12,8 @@ from typing import Any, Final
 
 from spiral_lib import plugins
 from spiral_lib.errors import ConfigError
+from spiral_lib.games._views import make_view as make_view
+from spiral_lib.games._views import no_seat as no_seat
 from spiral_lib.types import Game, GameSpec, View
 
 _PACKAGE: Final = "spiral_lib.games"
@@ -90,47 +91,6 @@ def decision_views(starts: Iterable[Game]) -> dict[str, View]:
             following.apply(action)
             waiting.append(following)
     return dict(sorted(found.items()))
-
-
-def no_seat(spec: GameSpec, player: object) -> ConfigError:
-    """Return what a game's ``view`` raises for a player who is not one of its two."""
-    return ConfigError(f"{spec.name} has seats 0 and 1; there is no player {player!r}")
-
-
-# Setting the fields of a frozen record one by one is half of what a view costs, so views are filled in while they still
-# are of an open class with the same fields.
-_OpenView: Final[Any] = dataclasses.make_dataclass(
-    "_OpenView",
-    [(f.name, f.type, dataclasses.field(default=f.default)) for f in dataclasses.fields(View)],
-    kw_only=True,
-    slots=True,
-)
-
-
-def make_view(
-    spec: GameSpec,
-    player: int,
-    *,
-    observation: str,
-    legal_actions: tuple[str, ...] | None,
-    info_state: str,
-    sample_actions: tuple[str, ...] = (),
-) -> View:
-    """Return a player's view of a match of the game with this spec."""
-    view = _OpenView(
-        game=spec.name,
-        role=spec.roles[player],
-        player=player,
-        rules=spec.rules,
-        action_format=spec.action_format,
-        observation=observation,
-        legal_actions=legal_actions,
-        info_state=info_state,
-        sample_actions=sample_actions,
-    )
-    view.__class__ = View
-    made: View = view
-    return made
 
 
 def whole(name: str, value: Any, *, low: int, high: int) -> int:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from spiral_lib import answers
@@ -98,13 +99,14 @@ class GAME:
         """Return what a player sees: both holdings, the own values, the standing offer and the last words."""
         if player not in (0, 1):
             raise no_seat(self.spec, player)
+        observation, info_state = self._texts(player)
         return make_view(
             self.spec,
             player,
-            observation=self._observation(player),
+            observation=observation,
             legal_actions=None,
-            info_state=self._info_state(player),
-            sample_actions=self._samples() if player == self.current_player else (),
+            info_state=info_state,
+            sample_actions=self._samples(player) if player == self._turn % 2 and self._turn < self._turns else (),
         )
 
     def apply(self, action: str) -> None:
@@ -151,47 +153,52 @@ class GAME:
         (wood, gold), (wood_value, gold_value) = self._goods[player], self._values[player]
         return (wood - _STOCK) * wood_value + (gold - _STOCK) * gold_value
 
-    def _observation(self, player: int) -> str:
-        (wood, gold), (other_wood, other_gold) = self._goods[player], self._goods[1 - player]
+    def _samples(self, player: int) -> Callable[[], tuple[str, ...]]:
+        mine, theirs = self._goods[player], self._goods[1 - player]
+        is_last, is_asked = self._turn == self._turns - 1, self._pending is not None
+        return partial(_samples, self._offer_bits, self._turn, mine, theirs, is_last=is_last, is_asked=is_asked)
+
+    def _texts(self, player: int) -> tuple[str, str]:
+        """Return what a player sees, and its key."""
+        goods = self._goods
+        (wood, gold), (other_wood, other_gold) = goods[player], goods[1 - player]
         wood_value, gold_value = self._values[player]
-        over, to_move = self._turn == self._turns, player == self._turn % 2
-        turn = "The match is over." if over else f"Turn {self._turn + 1} of {self._turns}."
-        lines = [
-            f"{turn} You own {wood} Wood, {gold} Gold. Opponent owns {other_wood} Wood, {other_gold} Gold.",
-            f"Your values: Wood {wood_value}, Gold {gold_value}. Your gain: {self._gain(player)}.",
-        ]
+        gain = (wood - _STOCK) * wood_value + (gold - _STOCK) * gold_value
+        to_move = player == self._turn % 2
+        turn = "The match is over." if self._turn == self._turns else f"Turn {self._turn + 1} of {self._turns}."
+        pending, line = "-", ""
         if self._pending:
             give, take = self._pending
-            if to_move:
-                lines.append(f"Opponent offers {_told(give)} for your {_told(take)}.")
-            else:
-                lines.append(f"You offer {_told(give)} for {_told(take)}.")
+            pending = f"{_pair(give)}>{_pair(take)}"
+            who, whose = ("Opponent offers", "your ") if to_move else ("You offer", "")
+            line = f"\n{who} {_told(give)} for {whose}{_told(take)}."
         elif self._last and to_move:
-            lines.append(self._last)
-        return "\n".join(lines)
-
-    def _info_state(self, player: int) -> str:
-        pending = ">".join(map(_pair, self._pending)) if self._pending else "-"
-        return (
-            f"{self._turn}/{self._turns} own {_pair(self._goods[player])} other {_pair(self._goods[1 - player])} "
-            f"values {_pair(self._values[player])} gain {self._gain(player)} pending {pending} "
-            f"then {self._past}"
+            line = f"\n{self._last}"
+        observation = (
+            f"{turn} You own {wood} Wood, {gold} Gold. Opponent owns {other_wood} Wood, {other_gold} Gold.\n"
+            f"Your values: Wood {wood_value}, Gold {gold_value}. Your gain: {gain}.{line}"
+        )
+        return observation, (
+            f"{self._turn}/{self._turns} own {wood},{gold} other {other_wood},{other_gold} "
+            f"values {wood_value},{gold_value} gain {gain} pending {pending} then {self._past}"
         )
 
-    def _samples(self) -> tuple[str, ...]:
-        """Return some legal actions: the answers, if there is an offer, three offers of every size, and one chat."""
-        player = self._turn % 2
-        found = ["[Accept]", "[Deny]"] if self._pending else []
-        if self._turn < self._turns - 1:
-            bits = self._offer_bits(self._turn)
-            for _ in range(3):
-                good, bits = bits & 1, bits >> 1
-                own, other = self._goods[player][good], self._goods[1 - player][1 - good]
-                if own and other:
-                    give, take = 1 + (bits & 255) % own, 1 + (bits >> 8 & 255) % other
-                    found.append(_offer(good, give, take))
-                bits >>= 16
-        return (*found, "[Say: Make me a better offer.]")
+
+def _samples(
+    bits: Callable[[int], int], turn: int, mine: Goods, theirs: Goods, *, is_last: bool, is_asked: bool
+) -> tuple[str, ...]:
+    """Return some legal actions: the answers, if there is an offer, three offers of every size, and one chat."""
+    found = ["[Accept]", "[Deny]"] if is_asked else []
+    if not is_last:
+        left = bits(turn)
+        for _ in range(3):
+            good, left = left & 1, left >> 1
+            own, other = mine[good], theirs[1 - good]
+            if own and other:
+                give, take = 1 + (left & 255) % own, 1 + (left >> 8 & 255) % other
+                found.append(f"[Offer: {give} {GOODS[good]} -> {take} {GOODS[1 - good]}]")
+            left >>= 16
+    return (*found, "[Say: Make me a better offer.]")
 
 
 def parse_action(text: str, *, resources: dict[str, int], me: int = 0, pending_offer_from: int | None = None) -> Action:
@@ -322,12 +329,6 @@ def _add(goods: Goods, gained: Goods, lost: Goods) -> Goods:
 
 def _pair(goods: Goods) -> str:
     return f"{goods[0]},{goods[1]}"
-
-
-@functools.lru_cache(maxsize=1024)
-def _offer(good: int, give: int, take: int) -> str:
-    """Return the offer of one good (0 is wood) for the other."""
-    return f"[Offer: {give} {GOODS[good]} -> {take} {GOODS[1 - good]}]"
 
 
 @functools.lru_cache(maxsize=1024)

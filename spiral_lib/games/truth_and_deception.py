@@ -61,7 +61,7 @@ class GAME:
         pair = FACTS[int(seeds.uniform(seed, SPEC.name, 0) * len(FACTS))]
         self._true = 1 + int(seeds.uniform(seed, SPEC.name, 1) * 2)
         self._facts = pair if self._true == 1 else (pair[1], pair[0])
-        self._said: list[str] = []
+        self._said: list[str] = []  # quoted
         self._guess: int | None = None
 
     @property
@@ -97,7 +97,7 @@ class GAME:
                 raise IllegalAction("only the guesser may guess")
             self._guess = int(guess[1])
             return
-        self._said.append(self._words(action))
+        self._said.append(quote(self._words(action)))
 
     def returns(self) -> Returns:
         """Return +1 for the guesser and -1 for the deceiver if the guess is right, else the reverse."""
@@ -137,7 +137,7 @@ class GAME:
         lines.append(f"Turns over: {len(self._said)} of {self.spec.max_turns}.")
         for turn, words in enumerate(self._said):
             who = "You" if turn % 2 == player else f"The {SPEC.roles[turn % 2]}"
-            lines.append(f"{who} said: {quote(words)}")
+            lines.append(f"{who} said: {words}")
         if self._guess is not None:
             lines.append(f"The match is over. The guess was fact {self._guess}.")
         return "\n".join(lines)
@@ -145,5 +145,5 @@ class GAME:
     def _key(self, player: int) -> str:
         known = str(self._true) if player == _DECEIVER or self._guess is not None else "?"
         guess = "" if self._guess is None else f" guess={self._guess}"
-        said = "".join(f" {quote(words)}" for words in self._said)
+        said = "".join([f" {words}" for words in self._said])
         return f"{self._facts[0]} / {self._facts[1]} / true={known} turns={self.spec.max_turns}{said}{guess}"
