@@ -8,12 +8,13 @@ is re-used when its inputs, configuration and code are the same and its outputs 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from spiral_lib import (
     demonstrations,
     duel_bank,
     durable,
+    expired,
     lineage,
     policies,
     quality,
@@ -73,7 +75,10 @@ def play_shard(config: RunConfig, state: State, *, shard: int, run: Path) -> Pat
 
 
 def learn(config: RunConfig, state: State, shards: Sequence[Path], *, run: Path) -> Learned:
-    """Check the shards, quarantine bad ones, and take one learner step over the good ones."""
+    """Check the shards, quarantine bad ones, and take one learner step over the good ones.
+
+    ``shards`` are all that were planned, by number; one whose player died is not there, and counts as bad.
+    """
     from spiral_lib.learner.update import Learner
 
     set_threads(config)
@@ -81,8 +86,8 @@ def learn(config: RunConfig, state: State, shards: Sequence[Path], *, run: Path)
     made = _learned(run, iteration, tuple(shards))
 
     def body() -> None:
-        good = check(config, shards, run=run, full=True, tolerated=config.rollout.max_bad_shards)
         ledger = Ledger.from_json(state.ledger.read_text())
+        good = check(_limits(config, ledger), shards, run=run, full=True, tolerated=config.rollout.max_bad_shards)
         baselines = baselines_of(config, ledger)
         learner = Learner(state.checkpoint, state.cold_start, config, state.optimizer)
         episodes = list(trajectories.read_episodes(good))
@@ -90,13 +95,19 @@ def learn(config: RunConfig, state: State, shards: Sequence[Path], *, run: Path)
         problems = duel_bank.posed(config, episodes)
         _save(learner, made, iteration, [(iteration, metrics)], baselines, problems)
 
-    inputs = _learning_inputs(state) | {f"turns-{i:02d}": p for i, p in enumerate(shards)}
+    known = {f"turns-{i:02d}": p for i, p in enumerate(shards) if p.exists() or expired.covers(run, p)}
+    inputs = _learning_inputs(state) | known
     _record_learning("learn", config, iteration, run, inputs, made, body, with_shards=False)
     return made
 
 
-def segment(config: RunConfig, state: State, *, run: Path) -> Learned:
-    """Take all rollout-update steps of the next iteration in one process, on-policy; the same as one step at a time."""
+def segment(
+    config: RunConfig, state: State, *, run: Path, on_save: Callable[[Sequence[Path]], None] | None = None
+) -> Learned:
+    """Take all rollout-update steps of the next iteration in one process, on-policy; the same as one step at a time.
+
+    ``on_save`` is called after every save on the way with the paths that a killed segment needs to go on from it.
+    """
     from spiral_lib.learner.update import Learner
 
     set_threads(config)
@@ -123,14 +134,16 @@ def segment(config: RunConfig, state: State, *, run: Path) -> Learned:
                 for i, path in enumerate(paths):
                     episodes, shard = _play(playing, table, step=step, shard=i), s * num_shards + i
                     _write(episodes, path, config, iteration=iteration, step=step, shard=shard)
-                good = check(config, paths, run=run, full=s == per - 1, tolerated=0.0)
+                good = check(_limits(config, ledger), paths, run=run, full=s == per - 1, tolerated=0.0)
                 played = list(trajectories.read_episodes(good))
                 problems = duel_bank.merged(problems, duel_bank.posed(config, played))
                 history.append((step, _train(learner, played, baselines, step=step, lr_scale=ledger.lr_scale)))
                 _load_weights(table.engine, learner.state_dict())
                 _log_step(iteration, s, config, history[-1][1], time.monotonic() - start)
                 so_far = Progress(history=tuple(history), baselines=baselines.to_json(), problems=problems)
-                saves.write(learner, so_far, made.shards[: (s + 1) * num_shards], steps=per)
+                done = made.shards[: (s + 1) * num_shards]
+                if saves.write(learner, so_far, done, steps=per) and on_save is not None:
+                    on_save([saves.folder, *done])
         _save(learner, made, iteration, history, baselines, problems)
         saves.remove()
 
@@ -151,6 +164,18 @@ def _with_known_problems(config: RunConfig, state: State) -> RunConfig:
     if not duel_bank.is_carried(config):
         return config
     return duel_bank.filled(config, Ledger.from_json(state.ledger.read_text()))
+
+
+def _limits(config: RunConfig, ledger: Ledger) -> RunConfig:
+    """Return the limits to check turns by. A policy that once played legally and no longer does has collapsed.
+
+    That is the gate's matter, whose ``on_collapse`` says what to do; here it would only stop the run.
+    """
+    start = ledger.evaluations[0].metrics if ledger.evaluations else {}
+    began_legally = start.get("reasoning/invalid_share", 1.0) <= config.gates.max_invalid_share
+    if not config.gates.enabled or not began_legally:
+        return config
+    return dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, max_invalid_share=1.0))
 
 
 def _learning_inputs(state: State) -> dict[str, Path]:
@@ -194,14 +219,18 @@ def replies_folder(config: RunConfig, run: Path, iteration: int) -> Path | None:
 def check(config: RunConfig, shards: Sequence[Path], *, run: Path, full: bool, tolerated: float) -> list[Path]:
     """Return the shards that pass the quality gate; bad ones move to ``quarantine/`` with their reasons.
 
-    Raises DataQualityError with the reasons when more than the ``tolerated`` share is bad, or when what is left fails.
+    A shard that is not there is a bad one. Raises DataQualityError with the reasons when more than the ``tolerated``
+    share is bad, or when what is left fails.
     """
-    report = quality.check(list(shards), planned=config.rollout.matches, config=config, full=full)
-    if report.ok:
+    lost = {p: (f"{p.name} was not played",) for p in shards if not p.exists()}
+    there = [p for p in shards if p not in lost]
+    report = quality.check(there, planned=config.rollout.matches, config=config, full=full)
+    if report.ok and not lost:
         return list(shards)
     bad = {Path(p): reasons for p, reasons in report.bad_shards.items()}
     for path, reasons in bad.items():
         quality.quarantine(path, reasons, run / "quarantine")
+    bad |= lost
     good = [p for p in shards if p not in bad]
     planned = rollout.plan_matches(config, step=0, pool=())
     left = sum(len(rollout.shard_of(planned, i, len(shards))) for i, p in enumerate(shards) if p not in bad)
