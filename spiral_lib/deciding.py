@@ -30,7 +30,8 @@ ROLLBACK_LR = 0.5
 def decide(config: RunConfig, state: State, learned: Learned, scores: Path | None, *, run: Path) -> State:
     """Let the gate choose what to go on with, snapshot the pool, and bring ledger, metrics and report up to date.
 
-    Without scores (an iteration that is not evaluated) the candidate is carried on and the champion stays.
+    Without scores (an iteration that is not evaluated) the candidate is carried on and the champion stays, unless its
+    training raises a collapse alarm.
     Raises SpiralError when the gate halts the run; everything up to here is kept.
     """
     iteration = state.iteration + 1
@@ -95,23 +96,18 @@ def _decide(config: RunConfig, state: State, learned: Learned, scores: Path | No
         grad_norms=(*before.grad_norms, *(float(g) for g in training["grad_norms"])),
         known_problems=duel_bank.merged(before.known_problems, training.get("problems", {})),
     )
-    if scores is None:
+    candidate = None if scores is None else Evaluation.from_json(scores.read_text())
+    verdict = _verdict(config, state, before, training["metrics"], candidate)
+    if verdict is None:
         return _with_snapshot(config, after, learned.checkpoint, iteration)
-    candidate = Evaluation.from_json(scores.read_text())
-    verdict = gates.decide(
-        candidate=candidate,
-        champion=Evaluation.from_json(state.champion_scores.read_text()),
-        cold_start=Evaluation.from_json(state.cold_start_scores.read_text()),
-        ledger=before,
-        training=_comparable(training["metrics"], config),
-        config=config,
-    )
+    metrics = {} if candidate is None else candidate.metrics
+    measured = () if candidate is None else (EvaluationRecord(iteration=iteration, metrics=metrics),)
     record = DecisionRecord(
         iteration=iteration, decision=verdict.decision, reasons=verdict.reasons, alarms=verdict.alarms
     )
     after = dataclasses.replace(
         after,
-        evaluations=(*before.evaluations, EvaluationRecord(iteration=iteration, metrics=candidate.metrics)),
+        evaluations=(*before.evaluations, *measured),
         decisions=(*before.decisions, record),
         holds=before.holds + 1 if verdict.decision is Decision.HOLD else 0,
         notes={**before.notes, "halted": iteration} if verdict.halt else before.notes,
@@ -120,9 +116,25 @@ def _decide(config: RunConfig, state: State, learned: Learned, scores: Path | No
         return _rolled_back(after, before, iteration)
     if verdict.decision is Decision.ACCEPT:
         identity = checkpoints.read_manifest(learned.checkpoint).id
-        champion = Champion(iteration=iteration, checkpoint=identity, metrics=candidate.metrics)
-        after = dataclasses.replace(after, champion=champion)
+        accepted = Champion(iteration=iteration, checkpoint=identity, metrics=metrics)
+        after = dataclasses.replace(after, champion=accepted)
     return _with_snapshot(config, after, learned.checkpoint, iteration)
+
+
+def _verdict(
+    config: RunConfig, state: State, ledger: Ledger, training: Mapping[str, float], candidate: Evaluation | None
+) -> gates.GateDecision | None:
+    cold_start, seen = Evaluation.from_json(state.cold_start_scores.read_text()), _comparable(training, config)
+    if candidate is None:
+        return gates.watch(cold_start=cold_start, ledger=ledger, training=seen, config=config)
+    return gates.decide(
+        candidate=candidate,
+        champion=Evaluation.from_json(state.champion_scores.read_text()),
+        cold_start=cold_start,
+        ledger=ledger,
+        training=seen,
+        config=config,
+    )
 
 
 def _comparable(training: Mapping[str, float], config: RunConfig) -> Mapping[str, float]:

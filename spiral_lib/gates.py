@@ -29,7 +29,8 @@ The rule, first match wins:
 
 Collapse alarms compare the candidate with the cold start (a tiny model's cold start already reasons little, so nothing
 is absolute but the shares) in both the training matches and the evaluation matches, see ``_alarms``. A clear loss of
-matches against the cold start is reported as the alarm ``losing_to_cold_start`` and decided by rule 2.
+matches against the cold start is reported as the alarm ``losing_to_cold_start`` and decided by rule 2. Where an
+iteration is not evaluated, ``watch`` still looks at what its training shows.
 """
 
 from __future__ import annotations
@@ -47,7 +48,14 @@ from spiral_lib.types import Decision, Evaluation
 MAX_RETURN_DROP = 0.1
 """Mean return (in [-1, 1]) that a candidate may lose against a frozen opponent before it is held."""
 
-_MIN_DECISIVE = 20  # below this a seat share of 0.95 is chance
+MIN_DEPENDENCE_SHARE = 0.25
+"""How far reasoning must still follow what only its player knows, relative to the cold start."""
+
+_MIN_DEPENDENCE = 0.1  # a cold start that hardly follows its cards has nothing to lose that could be told from chance
+_MIN_COUNTS = {  # below these a value is chance
+    "reasoning/seat_share": 20,
+    "reasoning/state_dependence": 100,
+}
 _MIN_HISTORY = 3  # gradient norms before their median means anything
 _EXPLOITABILITY_NOISE = 0.05  # times 1/sqrt(replies): 0.005 at 100 replies, measured; a smaller estimate is luck
 
@@ -99,19 +107,35 @@ def decide(
     ``training`` are the iteration's own metrics (``reasoning/*`` of its matches, ``learner/grad_norm``), which can only
     raise alarms. With ``gates.enabled`` false every candidate is accepted and alarms are only reported.
     """
-    gates = config.gates
     alarms = _alarms(candidate.metrics, cold_start.metrics, training, ledger, config)
-    names = tuple(alarms)
-    if not gates.enabled:
+    if not config.gates.enabled:
         reasons = ("gates.enabled is false", *alarms.values())
-        return GateDecision(decision=Decision.ACCEPT, reasons=reasons, alarms=names)
+        return GateDecision(decision=Decision.ACCEPT, reasons=reasons, alarms=tuple(alarms))
     if alarms:
-        decision = Decision.ROLLBACK if gates.on_collapse == "rollback" else Decision.HOLD
-        return GateDecision(
-            decision=decision, reasons=tuple(alarms.values()), alarms=names, halt=gates.on_collapse == "halt"
-        )
+        return _on_collapse(alarms, config)
     comparisons = [*compare(candidate, champion, cold_start, config), *since_reward_change(candidate, ledger, config)]
     return _weigh(comparisons, missing(candidate, champion), ledger, config)
+
+
+def watch(
+    *, cold_start: Evaluation, ledger: Ledger, training: Mapping[str, float], config: RunConfig
+) -> GateDecision | None:
+    """Return the decision on an iteration that is not evaluated: what its alarms ask for, None where there are none.
+
+    A collapse must not go on until the next evaluation. With ``gates.enabled`` false nothing is decided.
+    """
+    alarms = _alarms({}, cold_start.metrics, training, ledger, config)
+    return _on_collapse(alarms, config) if alarms and config.gates.enabled else None
+
+
+def _on_collapse(alarms: Mapping[str, str], config: RunConfig) -> GateDecision:
+    policy = config.gates.on_collapse
+    return GateDecision(
+        decision=Decision.ROLLBACK if policy == "rollback" else Decision.HOLD,
+        reasons=tuple(alarms.values()),
+        alarms=tuple(alarms),
+        halt=policy == "halt",
+    )
 
 
 def _weigh(comparisons: Sequence[Comparison], absent: Sequence[str], ledger: Ledger, config: RunConfig) -> GateDecision:
@@ -272,34 +296,49 @@ def _alarms(
     """Return the raised collapse alarms, name to sentence.
 
     short_responses, low_variety: median response tokens and distinct 4-gram ratio below a share of the cold start's.
-    empty_reasoning, invalid_actions, one_seat_wins: shares above a limit and above the cold start's (and, for the seat,
-    over at least 20 decisive matches). gradient_vanished: the gradient norm below a share of its running median, or 0.
-    not_finite: any of these numbers is none.
+    same_reasoning: reasoning no longer follows hidden cards and the like, though the cold start's did.
+    empty_reasoning, invalid_actions, one_seat_wins: shares above a limit and above the cold start's.
+    gradient_vanished: no signal in the whole iteration, or a gradient norm of 0 or below a share of its running median.
+    not_finite: any of these numbers is none. Measures over too few replies or matches are left out.
     """
     g = config.gates
     rules: tuple[tuple[str, str, Callable[[float, float], bool]], ...] = (
         ("short_responses", "reasoning/median_tokens", lambda now, start: now < g.min_length_share * start),
         ("low_variety", "reasoning/distinct_4grams", lambda now, start: now < g.min_distinct_share * start),
+        (
+            "same_reasoning",
+            "reasoning/state_dependence",
+            lambda now, start: start >= _MIN_DEPENDENCE and now < MIN_DEPENDENCE_SHARE * start,
+        ),
         ("empty_reasoning", "reasoning/empty_share", lambda now, start: now > max(g.max_empty_share, start)),
         ("invalid_actions", "reasoning/invalid_share", lambda now, start: now > max(g.max_invalid_share, start)),
         ("one_seat_wins", "reasoning/seat_share", lambda now, start: now >= max(g.max_seat_share, start)),
     )
     raised: dict[str, str] = {}
     for alarm, metric, collapsed in rules:
+        # A share that the cold start lacks has no start to exceed; a length or variety has none to fall from.
+        start = _counted(cold_start, metric) or 0.0
         for where, metrics in (("training", training), ("evaluation", candidate)):
-            now = metrics.get(metric)
-            if now is None or (alarm == "one_seat_wins" and metrics.get(f"{metric}_n", _MIN_DECISIVE) < _MIN_DECISIVE):
+            now = _counted(metrics, metric)
+            if now is None:
                 continue
-            # A share that the cold start lacks has no start to exceed; a length or variety has none to fall from.
-            start = cold_start.get(metric, 0.0)
             if not math.isfinite(now):
                 raised.setdefault("not_finite", f"{metric} in {where} is {now}")
             elif collapsed(now, start):
                 raised.setdefault(alarm, f"{alarm}: {metric} in {where} is {now:.4g}, cold start {start:.4g}")
-    return raised | _gradient_alarm(training.get("learner/grad_norm"), ledger, g.min_grad_share)
+    return raised | _gradient_alarm(training, ledger, g.min_grad_share)
 
 
-def _gradient_alarm(now: float | None, ledger: Ledger, min_share: float) -> dict[str, str]:
+def _counted(metrics: Mapping[str, float], name: str) -> float | None:
+    """Return a metric, None where it is missing or known to stand for too few counts."""
+    needed = _MIN_COUNTS.get(name, 0)
+    return None if metrics.get(f"{name}_n", needed) < needed else metrics.get(name)
+
+
+def _gradient_alarm(training: Mapping[str, float], ledger: Ledger, min_share: float) -> dict[str, str]:
+    if training.get("learner/no_signal") == 1.0:
+        return {"gradient_vanished": "gradient_vanished: no turn of the iteration had an advantage to learn from"}
+    now = training.get("learner/grad_norm")
     if now is None:
         return {}
     if not math.isfinite(now):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,13 +22,14 @@ def metrics(episodes: Iterable[Episode], *, policy: str = "self") -> dict[str, f
     their box (``empty_share``), equal to another one (``duplicate_share``), without a legal action (``invalid_share``,
     also per game and role) and cut by a token limit (``truncated_share``); ``distinct_4grams``, distinct over all
     4-grams of response tokens. ``seat_share`` is the share of decisive matches won by the seat that wins more, over
-    ``seat_share_n``. A number with nothing to measure is left out, never 0.
+    ``seat_share_n``. ``state_dependence``, over ``state_dependence_n`` replies, says how much the reasoning follows what
+    only its player knows, see ``_dependence``. A number with nothing to measure is left out, never 0.
     """
     kept = list(episodes)
     turns = [t for e in kept for t in e.turns if t.response_ids and t.policy == policy]
     found = {"reasoning/turns": float(len(turns))}
     if turns:
-        found |= _of_turns(turns) | _by_role(kept, policy)
+        found |= _of_turns(turns) | _by_role(kept, policy) | _dependence(kept, policy)
     return found | _seats(kept)
 
 
@@ -51,8 +54,12 @@ def has_reasoning(text: str) -> bool:
 
     The ``<think>`` tags themselves are no words.
     """
+    return any(c.isalnum() for c in _before_box(text))
+
+
+def _before_box(text: str) -> str:
     before = text.rpartition("\\boxed")[0] if "\\boxed" in text else text
-    return any(c.isalnum() for c in before.replace("<think>", "").replace("</think>", ""))
+    return before.replace("<think>", "").replace("</think>", "")
 
 
 def _grams(turns: Sequence[Turn]) -> list[tuple[int, ...]]:
@@ -85,3 +92,52 @@ def _seats(episodes: Sequence[Episode]) -> dict[str, float]:
     if decisive:
         metrics["reasoning/seat_share"] = max(first, len(decisive) - first) / len(decisive)
     return metrics
+
+
+def _dependence(episodes: Sequence[Episode], policy: str) -> dict[str, float]:
+    """Return how much less alike the reasoning for different states is than for one: 1 nothing shared, 0 the same.
+
+    Compared are replies of one role after the same actions of both players, so that states differ by hidden cards and
+    the like alone, and a game without such has no number. Likeness is the cosine of the words and pairs of words.
+    """
+    groups: dict[tuple[object, ...], dict[str, list[Counter[str]]]] = {}
+    for episode in episodes:
+        for i, turn in enumerate(episode.turns):
+            if turn.response_ids and turn.policy == policy and has_reasoning(turn.text):
+                public = (episode.game, episode.params, turn.role, *(t.action for t in episode.turns[:i]))
+                groups.setdefault(public, {}).setdefault(turn.info_state, []).append(_words(turn.text))
+    within = across = compared = 0.0
+    for states in groups.values():
+        sizes = [len(replies) for replies in states.values()]
+        n, same_pairs = sum(sizes), sum(size * (size - 1) for size in sizes)
+        other_pairs = n * (n - 1) - same_pairs
+        if not same_pairs or not other_pairs:
+            continue
+        sums = [_total(replies) for replies in states.values()]
+        same, whole = sum(map(_square, sums)), _square(_total(sums))
+        # Every reply's likeness to itself is 1 and no pair.
+        within += n * (same - n) / same_pairs
+        across += n * (whole - same) / other_pairs
+        compared += n
+    if within <= 0.0:
+        return {}
+    return {"reasoning/state_dependence": 1.0 - across / within, "reasoning/state_dependence_n": compared}
+
+
+def _words(text: str) -> Counter[str]:
+    """Return a vector of length 1 over the words and pairs of words before the box."""
+    words = _before_box(text).lower().split()
+    kinds = {*words, *(f"{a} {b}" for a, b in itertools.pairwise(words))}
+    return Counter(dict.fromkeys(kinds, 1.0 / math.sqrt(len(kinds))))
+
+
+def _total(vectors: Iterable[Counter[str]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for vector in vectors:
+        for word, weight in vector.items():
+            total[word] += weight
+    return total
+
+
+def _square(vector: Counter[str]) -> float:
+    return math.fsum(weight * weight for weight in vector.values())
