@@ -120,6 +120,12 @@ def test_a_match_without_turns_is_not_lost(tmp_path: Path) -> None:
     assert [(e.id, len(e.turns)) for e in trajectories.read_episodes([path])] == [("a", 0), ("b", 2)]
 
 
+def test_parameters_of_equal_value_keep_their_kinds(tmp_path: Path) -> None:
+    played = [episode(name, params=(("open", value),)) for name, value in zip("abc", (1, True, 1.0), strict=True)]
+    path = trajectories.write_shard(tmp_path / "s.parquet", played, **WHERE)
+    assert [type(e.params[0][1]) for e in trajectories.read_episodes([path])] == [int, bool, float]
+
+
 def test_equal_content_gives_equal_bytes_whatever_the_order(tmp_path: Path) -> None:
     first = trajectories.write_shard(tmp_path / "a.parquet", [episode("x"), episode("y")], **WHERE)
     second = trajectories.write_shard(tmp_path / "b.parquet", [episode("y"), episode("x")], **WHERE)
@@ -134,7 +140,7 @@ def test_many_files_are_merged_in_the_order_of_ids(tmp_path: Path) -> None:
 
 def test_reading_starts_before_the_whole_file_is_read(tmp_path: Path) -> None:
     path = trajectories.write_shard(tmp_path / "s.parquet", [episode(f"{i:06d}", 3) for i in range(900)], **WHERE)
-    assert pq.ParquetFile(path).num_row_groups > 5
+    assert pq.ParquetFile(path).num_row_groups > 2
     groups = pq.ParquetFile(path).metadata
     data = bytearray(path.read_bytes())
     last = groups.row_group(groups.num_row_groups - 1).column(10)
