@@ -66,9 +66,13 @@ def build(episodes: Iterable[Episode], baselines: RoleBaselines, config: RunConf
     Matches are taken in the order of their ids, seat 0 first, so that neither shards nor scheduling can change the
     result. Void matches (opponent_error) are skipped. A seat trains if its turns do: a frozen opponent's tokens never
     yield a sample, nor does its result move a baseline; a seat that never got to move has no turn to advise either.
+    On route sft they are an expert's ``demonstrations``, and no baseline moves.
     Raises LearnerError where more than 1% of the turns carry unusable log-probs.
     """
     from spiral_lib.rewards import rewards
+
+    if config.route == "sft":
+        return demonstrations(episodes, config)
 
     tally, samples = _Tally(), []
     for episode in sorted(episodes, key=lambda e: e.id):

@@ -87,10 +87,7 @@ class Learner:
         untouched, where engine and learner disagree about the log-probs, or where more than 3 optimizer steps in a row
         had to be skipped.
         """
-        if self._config.route == "sft":
-            found = batch.demonstrations(episodes, self._config)
-        else:
-            found = batch.build(episodes, baselines, self._config)
+        found = batch.build(episodes, baselines, self._config)
         metrics = found.metrics | self._update.run(found.samples, step=step, lr_scale=lr_scale)
         if self._average is not None:
             self._average.update(self.state_dict())
