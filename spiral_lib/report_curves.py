@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from spiral_lib.charts import Mark, Series, line_chart
 from spiral_lib.config import GateConfig
+from spiral_lib.gates import MIN_DEPENDENCE_SHARE
 from spiral_lib.report_files import Rows, RunFiles
 
 _UNIFORM = {"kuhn_poker": 0.4583, "leduc_poker": 2.3736}
@@ -37,6 +38,13 @@ MONITORS = (
         metric="reasoning/distinct_4grams",
         title="Distinct 4-grams, ratio",
         limit=lambda gates, start: gates.min_distinct_share * start,
+        low_is_bad=True,
+    ),
+    Monitor(
+        alarm="same_reasoning",
+        metric="reasoning/state_dependence",
+        title="Reasoning that follows hidden cards, 0: the same for all",
+        limit=lambda gates, start: MIN_DEPENDENCE_SHARE * start,
         low_is_bad=True,
     ),
     Monitor(
