@@ -106,7 +106,10 @@ class RolloutConfig:
     temperature: float = setting(1.0, "sampling temperature", low=0.01)
     max_new_tokens: int = setting(48, "response tokens at most", low=1)
     max_invalid_share: float = setting(
-        0.95, "an iteration with more illegal turns than this stops the run", low=0.0, high=1.0
+        0.95,
+        "more illegal turns than this stop the run; of a policy that began legally they are a collapse for the gate",
+        low=0.0,
+        high=1.0,
     )
     save_every: int = setting(5, "steps between saves within an iteration; a killed task goes on from there", low=0)
     max_bad_shards: float = setting(0.0, "share of quarantined shards the run tolerates", low=0.0, high=1.0)
