@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from spiral_lib import durable, report_verdicts
+from spiral_lib.evaluation import regret
 from spiral_lib.match_audit import STRATA, Reviewed, ReviewedTurn, digest, draw
 from spiral_lib.report_style import framed, page, section
 
@@ -92,12 +93,12 @@ def _match(one: Reviewed) -> str:
         f'<button type="button" data-verdict="{name}" aria-pressed="false">{label}</button>'
         for name, label in report_verdicts.VERDICTS.items()
     )
-    turns = "".join(_turn(t, own=t.turn.player == one.seat) for t in one.turns)
+    turns = "".join(_turn(t, episode.game, own=t.turn.player == one.seat) for t in one.turns)
     group = f'<div data-key="{html.escape(one.key)}">{buttons}</div>'
     return f"<details><summary>{heading}{flagged}</summary>{turns}{group}</details>"
 
 
-def _turn(reviewed: ReviewedTurn, *, own: bool) -> str:
+def _turn(reviewed: ReviewedTurn, game: str, *, own: bool) -> str:
     turn = reviewed.turn
     move = f"<code>{html.escape(turn.action)}</code>" if turn.action else "no move"
     parts = [f"<b>{html.escape(turn.role)}</b> ({html.escape(turn.policy)}) played {move}"]
@@ -109,7 +110,7 @@ def _turn(reviewed: ReviewedTurn, *, own: bool) -> str:
         )
         parts.append(f"{label}: {moves}")
     if reviewed.regret is not None:
-        css = "good" if reviewed.regret < 1e-9 else "bad"
+        css = "good" if reviewed.regret <= regret.slack(game) else "bad"
         parts.append(f'<span class="{css}">regret {reviewed.regret:.3f}</span>')
     parts += [f'<b class="bad">{html.escape(flag)}</b>' for flag in reviewed.flags]
     mark = ' <span class="soft">(under review)</span>' if own else ""

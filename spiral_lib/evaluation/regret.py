@@ -1,7 +1,8 @@
 """Regret per move where a solver exists: how much a move gives away against perfect play by the other side.
 
 In the unit of match returns. Tic-tac-toe by minimax; Kuhn poker against the equilibrium with alpha = 1/3, with exact
-odds of the other card given what the other player did. An illegal move gives away everything, down to a return of -1.
+odds of the other card given what the other player did; the other games stand in ``move_values``. An illegal move gives
+away everything, down to a return of -1.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from spiral_lib import stats
-from spiral_lib.evaluation import minimax
+from spiral_lib.evaluation import minimax, move_values
+from spiral_lib.evaluation.move_values import Params, Values
 from spiral_lib.policies import optimal
 from spiral_lib.types import Episode, RefKind, Turn, View
 
-Values = Mapping[str, float]
-"""Legal action to the return it leads to when both sides go on perfectly."""
-
-Params = tuple[tuple[str, int | float | str | bool], ...]
+EXACT = 1e-9
+"""Regret up to which a move is perfect, rounding aside."""
 
 
 def metrics(episodes: Iterable[Episode], *, policy: str = RefKind.SELF.value) -> dict[str, float]:
@@ -42,7 +42,7 @@ def metrics(episodes: Iterable[Episode], *, policy: str = RefKind.SELF.value) ->
             f"{prefix}_low": max(0.0, mean - stats.Z95 * error),
             f"{prefix}_high": mean + stats.Z95 * error,
             f"{prefix}_n": float(len(moves)),
-            f"{prefix}_positive_share": sum(r > 1e-9 for r in moves) / len(moves),
+            f"{prefix}_positive_share": sum(r > slack(game) for r in moves) / len(moves),
         }
     return metrics
 
@@ -61,6 +61,11 @@ def of_turn(episode: Episode, turn: Turn) -> float | None:
     if values is None:
         return None
     return max(values.values()) - (values[turn.action] if turn.legal else -1.0)
+
+
+def slack(game: str) -> float:
+    """Return the regret up to which a move counts as perfect; approximate equilibria need more than rounding."""
+    return move_values.SLACK.get(game, EXACT)
 
 
 def tic_tac_toe(info_state: str) -> Values:
@@ -126,11 +131,6 @@ _END_CHIPS: Mapping[str, tuple[int, int | None]] = {
 }  # fmt: skip
 
 
-def _solve_tic_tac_toe(info_state: str, params: Params) -> Values | None:
-    del params
-    return tic_tac_toe(info_state)
-
-
 def _solve_kuhn_poker(info_state: str, params: Params) -> Values | None:
     """Chips add up over hands, so each hand is solved on its own; who has more chips in the end does not."""
     settings = dict(params)
@@ -143,7 +143,11 @@ def _solve_kuhn_poker(info_state: str, params: Params) -> Values | None:
 
 _SOLVERS: Mapping[str, Callable[[str, Params], Values | None]] = {
     "kuhn_poker": _solve_kuhn_poker,
-    "tic_tac_toe": _solve_tic_tac_toe,
+    "leduc_poker": lambda info_state, params: move_values.leduc_poker(info_state),
+    "liars_dice": move_values.liars_dice,
+    "nim": lambda info_state, params: move_values.nim(info_state),
+    "pig_dice": lambda info_state, params: move_values.pig_dice(info_state),
+    "tic_tac_toe": lambda info_state, params: tic_tac_toe(info_state),
 }
 
 

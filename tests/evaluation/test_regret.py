@@ -84,14 +84,30 @@ def test_metrics_count_every_move_and_take_a_match_as_one_observation() -> None:
     assert found["eval/kuhn_poker/regret_low"] == 0.0
 
 
-@pytest.mark.parametrize("game", ["kuhn_poker", "tic_tac_toe"])
-def test_solved_play_has_no_regret_and_random_play_has_much(game: str) -> None:
+@pytest.mark.parametrize(
+    "game",
+    [
+        Named(name="kuhn_poker"),
+        Named(name="tic_tac_toe"),
+        Named(name="nim"),
+        Named(name="nim", params={"piles": "1 2 4", "misere": True}),
+        Named(name="pig_dice", params={"target": 20}),
+        Named(name="liars_dice", params={"dice": 1, "sides": 3}),
+        pytest.param(Named(name="leduc_poker"), marks=pytest.mark.slow),
+    ],
+    ids=lambda game: game.name,
+)
+def test_solved_play_has_no_regret_and_random_play_has_much(game: Named) -> None:
+    if game.name in ("liars_dice", "leduc_poker"):
+        pytest.importorskip("pyspiel", reason="needs the extra 'exact' (open_spiel)")
     opponent = "checkpoint:other"
-    specs = matches.plan(Named(name=game), opponent, opponent_ref=opponent, matches=40, seed=0)
+    specs = matches.plan(game, opponent, opponent_ref=opponent, matches=40, seed=0)
     found = {}
     for name in ("optimal", "random"):
         policy = policies.make(PolicyRef.parse(name), prompt=PromptConfig())
         played = matches.play(specs, {"self": policy, opponent: policy}, concurrency=8)
-        found[name] = regret.metrics(played, policy=name)[f"eval/{game}/regret"]
-    assert found["optimal"] == pytest.approx(0.0, abs=1e-12)
-    assert found["random"] > 0.05
+        found[name] = regret.metrics(played, policy=name)
+    prefix = f"eval/{game.name}/regret"
+    assert found["optimal"][prefix] <= regret.slack(game.name) / 2
+    assert found["optimal"][f"{prefix}_positive_share"] == 0.0
+    assert found["random"][prefix] > 0.03 and found["random"][f"{prefix}_positive_share"] > 0.1
