@@ -1,17 +1,14 @@
-"""Trees of the duel language: re-printing, canonical digest and exact evaluation over a finite grid."""
+"""Trees of the duel language: re-printing, canonical digest, changed constants, conditions that pin a value."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-
-from spiral_lib.errors import IllegalAction
 
 Array = npt.NDArray[Any]
 
@@ -39,7 +36,8 @@ class Node:
     """A part of an expression.
 
     ``op`` is ``int``, ``var`` or a key of PRECEDENCE. ``and`` and ``or`` have two arguments or more, ``compare`` has
-    one argument more than ``signs``; ``value`` belongs to ``int``, ``name`` to ``var``. A leaf has depth 1.
+    one argument more than ``signs``; ``value`` belongs to ``int``, ``name`` to ``var``. An open number is an ``int``
+    with a name, its place such as ``{0}``, and its position as value. A leaf has depth 1.
     """
 
     op: str
@@ -68,7 +66,7 @@ def text(node: Node) -> str:
     """Return the node as source text: fixed blanks, only the brackets that are needed, equal tree when read again."""
     op, args = node.op, node.args
     if op == "int":
-        return str(node.value)
+        return node.name or str(node.value)
     if op == "var":
         return node.name
     if op in ("or", "and"):
@@ -134,61 +132,26 @@ def _flat(node: Node, kind: str) -> Iterator[Node]:
         yield node
 
 
-def evaluate(node: Node, grid: Mapping[str, Array]) -> Array:
-    """Return the node's value at every grid point, exactly; nothing is skipped, so ``and`` does not guard a division.
+def opened(node: Node) -> tuple[Node, tuple[int, ...]]:
+    """Return the tree with all its numbers open, and the numbers from left to right."""
+    numbers: list[int] = []
+    return _opened(node, numbers), tuple(numbers)
 
-    Raises IllegalAction (overflow, zero_divisor, bad_exponent) where any point is outside the language.
-    """
+
+def _opened(node: Node, numbers: list[int]) -> Node:
     if node.op == "int":
-        return np.asarray(node.value, dtype=np.int64)
-    if node.op == "var":
-        return grid[node.name]
-    values = [evaluate(a, grid) for a in node.args]
-    if node.op == "compare":
-        pairs = zip(values, node.signs, values[1:], strict=False)
-        return functools.reduce(np.logical_and, (COMPARISONS[s](a, b) for a, s, b in pairs))
-    return _OPERATIONS[node.op](values)
+        numbers.append(node.value)
+        return Node(op="int", value=len(numbers) - 1, name=f"{{{len(numbers) - 1}}}")
+    return Node(op=node.op, args=tuple([_opened(a, numbers) for a in node.args]), name=node.name, signs=node.signs)
 
 
-def _bounded(value: Array) -> Array:
-    if np.any(np.abs(value) > MAX_VALUE):
-        raise IllegalAction(f"a value is larger than {MAX_VALUE}", reason="overflow")
-    return value
-
-
-def _multiply(a: Array, b: Array) -> Array:
-    # In float64 this product is exact up to 2**53, and beyond that it stays far above the limit: int64 cannot wrap.
-    _bounded(np.multiply(a, b, dtype=np.float64))
-    return np.asarray(np.multiply(a, b))
-
-
-def _divisor(value: Array) -> Array:
-    if np.any(value == 0):
-        raise IllegalAction("division by zero somewhere in the range", reason="zero_divisor")
-    return value
-
-
-def _power(base: Array, exponent: Array) -> Array:
-    if np.any((exponent < 0) | (exponent > MAX_EXPONENT)):
-        raise IllegalAction(f"an exponent is not within 0 to {MAX_EXPONENT}", reason="bad_exponent")
-    result: Array = np.ones(np.broadcast_shapes(base.shape, exponent.shape), dtype=np.int64)
-    for step in range(1, MAX_EXPONENT + 1):
-        result = _multiply(result, np.where(exponent >= step, base, 1))
-    return result
-
-
-_OPERATIONS: Final[dict[str, Callable[[list[Array]], Array]]] = {
-    "or": lambda v: functools.reduce(np.logical_or, v),
-    "and": lambda v: functools.reduce(np.logical_and, v),
-    "not": lambda v: np.logical_not(v[0]),
-    "neg": lambda v: np.negative(v[0]),
-    "+": lambda v: _bounded(v[0] + v[1]),
-    "-": lambda v: _bounded(v[0] - v[1]),
-    "*": lambda v: _multiply(v[0], v[1]),
-    "//": lambda v: np.floor_divide(v[0], _divisor(v[1])),
-    "%": lambda v: np.mod(v[0], _divisor(v[1])),
-    "**": lambda v: _power(v[0], v[1]),
-}
+def filled(node: Node, numbers: Sequence[int]) -> Node:
+    """Return a tree with its open numbers filled in."""
+    if node.op == "int":
+        return Node(op="int", value=numbers[node.value])
+    if not node.args:
+        return node
+    return Node(op=node.op, args=tuple([filled(a, numbers) for a in node.args]), signs=node.signs)
 
 
 def neighbours(node: Node) -> Iterator[Node]:

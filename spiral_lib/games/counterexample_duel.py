@@ -14,7 +14,6 @@ from typing import Final
 from spiral_lib import games, seeds
 from spiral_lib.errors import IllegalAction
 from spiral_lib.games import _duel_base as base
-from spiral_lib.games import _duel_tree as tree
 from spiral_lib.games import duel_dsl
 from spiral_lib.games._duel_cards import CLAIM_CARDS, Card
 from spiral_lib.games._duel_claim import MAX_COUNTERS, MAX_FALSE_SHARE, ClaimDuel
@@ -149,12 +148,16 @@ def _sample_claims(card: Card, level: str, number: int) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def is_tight(claim: duel_dsl.Expression) -> bool:
     """Return whether some constant of a true claim, changed by 1, makes it fail somewhere."""
-    return any(not _values(changed, claim).all() for changed in tree.neighbours(claim.root))
+    return any(
+        not _is_true((*claim.numbers[:place], number + step, *claim.numbers[place + 1 :]), claim)
+        for place, number in enumerate(claim.numbers)
+        for step in (-1, 1)
+    )
 
 
-def _values(root: tree.Node, like: duel_dsl.Expression) -> tree.Array:
-    """Return the values of a changed claim; one that left the language counts as true."""
+def _is_true(numbers: tuple[int, ...], like: duel_dsl.Expression) -> bool:
+    """Return whether the claim holds everywhere with other numbers; one that left the language counts as true."""
     try:
-        return duel_dsl.evaluate_with(root, like)
+        return bool(duel_dsl.values_with(numbers, like).all())
     except IllegalAction:
-        return like.values
+        return True

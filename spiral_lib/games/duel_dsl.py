@@ -16,43 +16,57 @@ import numpy as np
 
 from spiral_lib.errors import ConfigError, IllegalAction
 from spiral_lib.games import _duel_tree as tree
-from spiral_lib.games._duel_tree import COMPARISONS, PRECEDENCE, Array, Node
+from spiral_lib.games._duel_parser import ALLOWED, MAX_DEPTH, MAX_INT, MAX_NODES, WORDS, read
+from spiral_lib.games._duel_tree import PRECEDENCE, Array, Node
+from spiral_lib.games._duel_values import Part, evaluate
+
+__all__ = ["MAX_CHARS", "MAX_DEPTH", "MAX_INT", "MAX_NODES", "MAX_POINTS", "Expression", "Shape", "parse"]
 
 MAX_CHARS: Final = 120
-MAX_NODES: Final = 40
-MAX_DEPTH: Final = 10
-MAX_INT: Final = 999
 MAX_POINTS: Final = 250_000
 
 _CACHED: Final = 4096
 _CACHED_POINTS: Final = 1024  # larger grids are not kept: an expression holds its value at every point
 
-_ALLOWED: Final = re.compile(r"[0-9a-z()+\-*/%<>=! ]*")
-_TOKEN: Final = re.compile(r" *(?:([0-9]+)|([a-z][a-z0-9]*)|(\*\*|//|==|!=|<=|>=|[-+*%<>()]))")
+_NUMBER: Final = re.compile(r"(?<![0-9a-z])[0-9]+")
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,7}")
-_WORDS: Final = ("and", "or", "not")
-_INFIX: Final = frozenset((*COMPARISONS, "and", "or", "+", "-", "*", "//", "%", "**"))
-
 
 Universe = tuple[tuple[str, int, int], ...]
 """Variables with their inclusive ranges."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Shape:
+    """What is common to expressions that differ in their numbers only: in ``root`` these are open."""
+
+    root: Node
+    text: str
+    used: frozenset[str]
+    operators: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Expression:
     """A parsed expression with its value at every grid point; ``str()`` is the canonical re-print, which parses again.
 
-    ``values`` runs over the grid so that the last variable changes fastest.
+    ``numbers`` are those of the text from left to right; ``values`` runs over the grid so that the last variable
+    changes fastest.
     """
 
-    root: Node
+    shape: Shape
+    numbers: tuple[int, ...]
     variables: Universe
     values: Array
 
     @property
+    def root(self) -> Node:
+        """The expression as a tree."""
+        return _root(self)
+
+    @property
     def type(self) -> str:
         """``bool`` for a condition, ``int`` for a number."""
-        return self.root.type
+        return self.shape.root.type
 
     @property
     def digest(self) -> str:
@@ -62,15 +76,15 @@ class Expression:
     @property
     def used(self) -> frozenset[str]:
         """The variables that occur."""
-        return _used(self)
+        return self.shape.used
 
     @property
     def operators(self) -> frozenset[str]:
         """The operator signs that occur (a unary minus is ``neg``)."""
-        return _operators(self)
+        return self.shape.operators
 
     def __str__(self) -> str:
-        return _printed(self)
+        return self.shape.text.format(*self.numbers)
 
     def index(self, point: tuple[int, ...]) -> int | None:
         """Return the position of a point in ``values``, or None outside the grid."""
@@ -95,38 +109,62 @@ def parse(expr: str, variables: dict[str, tuple[int, int]], *, max_chars: int = 
 
     Raises IllegalAction with a reason: too_long (the text or its re-print), non_ascii, bad_character, bad_number,
     unknown_name, bad_syntax, bad_type, too_deep, too_many_nodes, overflow, zero_divisor, bad_exponent. The last three
-    hold if they occur at any point. Raises ConfigError for impossible variables.
+    hold if they occur at any point. Raises ConfigError for impossible variables and for what is no text.
     """
-    universe = tuple((name, low, high) for name, (low, high) in variables.items())
+    if not isinstance(expr, str):
+        raise ConfigError(f"an expression is a text, not {expr!r:.40}")
+    universe = _universe(variables)
     grid = _grid(universe)
     if len(expr) > max_chars:
         raise IllegalAction(f"at most {max_chars} characters are allowed", reason="too_long")
-    if _num_points(universe) <= _CACHED_POINTS:
+    if grid.num_points <= _CACHED_POINTS:
         return _parse_cached(expr, universe, max_chars)
-    return _parse(expr, universe, grid, max_chars)
+    return _parse(expr, universe, max_chars)
 
 
 @functools.lru_cache(maxsize=_CACHED)
 def _parse_cached(expr: str, universe: Universe, max_chars: int) -> Expression:
-    return _parse(expr, universe, _grid(universe), max_chars)
+    return _parse(expr, universe, max_chars)
 
 
-def _parse(expr: str, universe: Universe, grid: dict[str, Array], max_chars: int) -> Expression:
-    root = _Parser(_tokens(expr, frozenset(grid))).whole()
-    if sum(1 for _ in root.walk()) > MAX_NODES:
-        raise IllegalAction(f"at most {MAX_NODES} numbers, variables and operators", reason="too_many_nodes")
-    if root.depth > MAX_DEPTH:
-        raise IllegalAction(f"at most {MAX_DEPTH} levels are allowed", reason="too_deep")
-    if len(tree.text(root)) > max_chars:
-        raise IllegalAction(f"at most {max_chars} characters are allowed, with normal blanks", reason="too_long")
-    values = np.broadcast_to(tree.evaluate(root, grid), (_num_points(universe),))
-    return Expression(root=root, variables=universe, values=values)
+def _parse(expr: str, universe: Universe, max_chars: int) -> Expression:
+    grid = _grid(universe)
+    texts = _NUMBER.findall(expr)
+    numbers = tuple([int(text[:9]) for text in texts])
+    is_plain = list(map(str, numbers)) == texts and max(numbers, default=0) <= MAX_INT and ALLOWED.fullmatch(expr)
+    # Problems on one template differ in their numbers only: their shape is read once, with every number a 1.
+    shape = _shape(_NUMBER.sub("1", expr), universe) if is_plain else None
+    if shape is None or len(shape.text.format(*numbers)) > max_chars:
+        root, numbers = tree.opened(read(expr, frozenset(grid.parts), max_chars))
+        shape = _shape_of(root)
+    return Expression(shape=shape, numbers=numbers, variables=universe, values=_values(shape.root, grid, numbers))
+
+
+@functools.lru_cache(maxsize=_CACHED)
+def _shape(expr: str, universe: Universe) -> Shape | None:
+    """Return the shape of a text, or None where it is illegal."""
+    try:
+        root, _ = tree.opened(read(expr, frozenset(_grid(universe).parts), len(expr) + MAX_CHARS))
+    except IllegalAction:
+        return None
+    return _shape_of(root)
+
+
+def _shape_of(root: Node) -> Shape:
+    nodes = list(root.walk())
+    plain = {n.op for n in nodes if n.op in PRECEDENCE and n.op != "compare"}
+    return Shape(
+        root=root,
+        text=tree.text(root),
+        used=frozenset(n.name for n in nodes if n.op == "var"),
+        operators=frozenset(plain.union(*(n.signs for n in nodes))),
+    )
 
 
 # By identity: the same text gives the same expression while it is cached.
 @functools.lru_cache(maxsize=_CACHED)
-def _printed(expression: Expression) -> str:
-    return tree.text(expression.root)
+def _root(expression: Expression) -> Node:
+    return tree.filled(expression.shape.root, expression.numbers)
 
 
 @functools.lru_cache(maxsize=_CACHED)
@@ -134,21 +172,35 @@ def _digest(expression: Expression) -> str:
     return tree.digest(expression.root)
 
 
-@functools.lru_cache(maxsize=_CACHED)
-def _operators(expression: Expression) -> frozenset[str]:
-    nodes = list(expression.root.walk())
-    plain = {n.op for n in nodes if n.op in PRECEDENCE and n.op != "compare"}
-    return frozenset(plain.union(*(n.signs for n in nodes)))
+def values_with(numbers: tuple[int, ...], like: Expression) -> Array:
+    """Return the values of the same expression with other numbers. Raises IllegalAction as ``parse`` does."""
+    return _values(like.shape.root, _grid(like.variables), numbers)
 
 
-@functools.lru_cache(maxsize=_CACHED)
-def _used(expression: Expression) -> frozenset[str]:
-    return frozenset(n.name for n in expression.root.walk() if n.op == "var")
+def _values(root: Node, grid: Grid, numbers: tuple[int, ...]) -> Array:
+    values = evaluate(root, grid.parts, numbers)
+    if not isinstance(values, np.ndarray):
+        return np.broadcast_to(values, (grid.num_points,))
+    values.setflags(write=False)
+    return values
 
 
-def evaluate_with(root: Node, like: Expression) -> Array:
-    """Return the values of another tree over the same grid. Raises IllegalAction as ``parse`` does."""
-    return np.broadcast_to(tree.evaluate(root, _grid(like.variables)), like.values.shape)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grid:
+    """All points of a universe: every variable's values over them, with its bounds."""
+
+    parts: dict[str, Part]
+    num_points: int
+
+
+def _universe(variables: dict[str, tuple[int, int]]) -> Universe:
+    if not isinstance(variables, dict):
+        raise ConfigError(f"variables are a dict such as {{'x': (-10, 10)}}, not {variables!r:.40}")
+    for name, bounds in variables.items():
+        pair = isinstance(bounds, tuple | list) and len(bounds) == 2 and all(type(end) is int for end in bounds)
+        if not isinstance(name, str) or not pair:
+            raise ConfigError(f"variable {name!r:.20} has the range {bounds!r:.40}; it must be a pair of whole numbers")
+    return tuple([(name, low, high) for name, (low, high) in variables.items()])
 
 
 def _num_points(universe: Universe) -> int:
@@ -159,125 +211,20 @@ def _num_points(universe: Universe) -> int:
 
 
 @functools.lru_cache(maxsize=32)
-def _grid(universe: Universe) -> dict[str, Array]:
+def _grid(universe: Universe) -> Grid:
     for name, low, high in universe:
-        if not _NAME.fullmatch(name) or name in _WORDS:
+        if not _NAME.fullmatch(name) or name in WORDS:
             raise ConfigError(f"'{name}' cannot name a variable; use a small letter such as x")
         if not -tree.MAX_VALUE <= low <= high <= tree.MAX_VALUE:
             raise ConfigError(f"range {low}..{high} of '{name}' is empty or too far out")
-    if _num_points(universe) > MAX_POINTS:
-        raise ConfigError(f"{_num_points(universe)} points are too many to try; at most {MAX_POINTS}")
+    num_points = _num_points(universe)
+    if num_points > MAX_POINTS:
+        raise ConfigError(f"{num_points} points are too many to try; at most {MAX_POINTS}")
     axes = [np.arange(low, high + 1, dtype=np.int64) for _, low, high in universe]
     meshes = np.meshgrid(*axes, indexing="ij") if axes else []
-    grid = {name: mesh.ravel() for (name, _, _), mesh in zip(universe, meshes, strict=True)}
-    for values in grid.values():
+    parts: dict[str, Part] = {}
+    for (name, low, high), mesh in zip(universe, meshes, strict=True):
+        values = mesh.ravel()
         values.setflags(write=False)
-    return grid
-
-
-def _tokens(expr: str, names: frozenset[str]) -> list[str]:
-    """Return the tokens, each checked by itself."""
-    if not expr.isascii():
-        raise IllegalAction("only plain ASCII characters are allowed", reason="non_ascii")
-    if not _ALLOWED.fullmatch(expr):
-        raise IllegalAction("only digits, small letters, blanks and ()+-*/%<>=! are allowed", reason="bad_character")
-    tokens, position, rest = [], 0, expr.rstrip(" ")
-    while position < len(rest):
-        match = _TOKEN.match(rest, position)
-        if match is None:
-            raise IllegalAction(f"cannot read '{rest[position:].strip()[:12]}'", reason="bad_syntax")
-        number, word, _ = match.groups()
-        following = rest[match.end() : match.end() + 1]
-        if number and (following.isalpha() or int(number[:9]) > MAX_INT or number != str(int(number[:9]))):
-            raise IllegalAction(f"numbers are 0 to {MAX_INT}, digits only", reason="bad_number")
-        if word and word not in names and word not in _WORDS:
-            raise IllegalAction(f"'{word[:12]}' is not a variable here", reason="unknown_name")
-        tokens.append(match.group().strip(" "))
-        position = match.end()
-    return tokens
-
-
-class _Parser:
-    """Precedence climbing with Python's precedences. ``depth`` and open brackets are bounded, so recursion is too."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self._tokens = tokens
-        self._position = 0
-        self._num_open = 0
-
-    def whole(self) -> Node:
-        node = self._expression(0, 1)
-        if self._peek():
-            raise _syntax(f"'{self._peek()}' is not expected here")
-        return node
-
-    def _peek(self) -> str:
-        return self._tokens[self._position] if self._position < len(self._tokens) else ""
-
-    def _next(self) -> str:
-        token = self._peek()
-        self._position += 1
-        return token
-
-    def _expression(self, level: int, depth: int) -> Node:
-        """Read operators that bind at least as tightly as ``level``."""
-        if depth > MAX_DEPTH:
-            raise IllegalAction(f"at most {MAX_DEPTH} levels are allowed", reason="too_deep")
-        node = self._prefix(level, depth)
-        while True:
-            sign = self._peek()
-            kind = "compare" if sign in COMPARISONS else sign
-            if sign not in _INFIX or PRECEDENCE[kind] < level:
-                return node
-            node = self._chain(node, depth) if kind == "compare" else self._operation(node, depth)
-
-    def _operation(self, left: Node, depth: int) -> Node:
-        sign = self._next()
-        # The right side of ** may have a minus or another **; all others group from the left.
-        right = self._expression(PRECEDENCE["neg"] if sign == "**" else PRECEDENCE[sign] + 1, depth + 1)
-        if sign not in ("and", "or"):
-            return _typed(Node(op=sign, args=(left, right)), "int")
-        args = [part for arg in (left, right) for part in (arg.args if arg.op == sign else (arg,))]
-        return _typed(Node(op=sign, args=tuple(args)), "bool")
-
-    def _chain(self, first: Node, depth: int) -> Node:
-        operands, signs = [first], []
-        while self._peek() in COMPARISONS:
-            signs.append(self._next())
-            operands.append(self._expression(PRECEDENCE["+"], depth + 1))
-        return _typed(Node(op="compare", args=tuple(operands), signs=tuple(signs)), "int")
-
-    def _prefix(self, level: int, depth: int) -> Node:
-        token = self._next()
-        if token.isdigit():
-            return Node(op="int", value=int(token))
-        if token == "-":
-            return _typed(Node(op="neg", args=(self._expression(PRECEDENCE["neg"], depth + 1),)), "int")
-        if token == "not" and level <= PRECEDENCE["not"]:
-            return _typed(Node(op="not", args=(self._expression(PRECEDENCE["not"], depth + 1),)), "bool")
-        if token == "(":
-            return self._brackets(depth)
-        if not token.isalnum() or token in _WORDS:
-            raise _syntax(f"a number or variable is missing before '{token}'" if token else "the end is missing")
-        return Node(op="var", name=token)
-
-    def _brackets(self, depth: int) -> Node:
-        self._num_open += 1
-        if self._num_open > MAX_DEPTH:
-            raise IllegalAction(f"at most {MAX_DEPTH} brackets may be open", reason="too_deep")
-        node = self._expression(0, depth)
-        if self._next() != ")":
-            raise _syntax("a closing bracket is missing")
-        self._num_open -= 1
-        return node
-
-
-def _typed(node: Node, wanted: str) -> Node:
-    if any(a.type != wanted for a in node.args):
-        kind = "conditions" if wanted == "bool" else "numbers"
-        raise IllegalAction(f"'{node.signs[0] if node.signs else node.op}' needs {kind}", reason="bad_type")
-    return node
-
-
-def _syntax(message: str) -> IllegalAction:
-    return IllegalAction(message, reason="bad_syntax")
+        parts[name] = (values, low, high)
+    return Grid(parts=parts, num_points=num_points)

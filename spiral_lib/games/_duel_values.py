@@ -1,0 +1,106 @@
+"""Exact values of expressions over a finite grid, with a check of every part's size only where one can be too large."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from spiral_lib.errors import IllegalAction
+from spiral_lib.games._duel_tree import COMPARISONS, MAX_EXPONENT, MAX_VALUE, Array, Node
+
+Part = tuple[Any, int, int]
+"""Values at every point (one number where they are all the same), and bounds that hold for all of them."""
+
+
+def evaluate(node: Node, grid: Mapping[str, Part], numbers: Sequence[int]) -> Any:
+    """Return the node's value at every grid point, or one number; its open numbers are taken from ``numbers``.
+
+    Nothing is skipped, so ``and`` does not guard a division. Raises IllegalAction (overflow, zero_divisor,
+    bad_exponent) where any point is outside the language.
+    """
+    return _part(node, grid, numbers)[0]
+
+
+def _part(node: Node, grid: Mapping[str, Part], numbers: Sequence[int]) -> Part:
+    op = node.op
+    if op == "int":
+        value = numbers[node.value] if node.name else node.value
+        return value, value, value
+    if op == "var":
+        return grid[node.name]
+    parts = [_part(arg, grid, numbers) for arg in node.args]
+    if op in _ARITHMETIC:
+        return _ARITHMETIC[op](*parts)
+    values = [part[0] for part in parts]
+    if op == "compare":
+        values = [COMPARISONS[sign](a, b) for a, sign, b in zip(values, node.signs, values[1:], strict=False)]
+    return functools.reduce(_JOINED.get(op, np.logical_and), values) if op != "not" else ~values[0], 0, 1
+
+
+def _bounded(value: Any, low: int, high: int) -> Part:
+    """Return a part whose size is looked at only where the bounds allow too large values."""
+    if low >= -MAX_VALUE and high <= MAX_VALUE:
+        return value, low, high
+    if np.any(np.abs(value) > MAX_VALUE):
+        raise IllegalAction(f"a value is larger than {MAX_VALUE}", reason="overflow")
+    return value, max(low, -MAX_VALUE), min(high, MAX_VALUE)
+
+
+def _add(a: Part, b: Part) -> Part:
+    return _bounded(a[0] + b[0], a[1] + b[1], a[2] + b[2])
+
+
+def _subtract(a: Part, b: Part) -> Part:
+    return _bounded(a[0] - b[0], a[1] - b[2], a[2] - b[1])
+
+
+def _negate(a: Part) -> Part:
+    return -a[0], -a[2], -a[1]
+
+
+def _multiply(a: Part, b: Part) -> Part:
+    ends = (a[1] * b[1], a[1] * b[2], a[2] * b[1], a[2] * b[2])
+    low, high = min(ends), max(ends)
+    if low < -MAX_VALUE or high > MAX_VALUE:
+        # In float64 this product is exact up to 2**53, and beyond that it stays far above the limit: int64 cannot wrap.
+        _, low, high = _bounded(np.multiply(a[0], b[0], dtype=np.float64), low, high)
+    return a[0] * b[0], low, high
+
+
+def _divisor(part: Part) -> Any:
+    if part[1] <= 0 <= part[2] and np.any(part[0] == 0):
+        raise IllegalAction("division by zero somewhere in the range", reason="zero_divisor")
+    return part[0]
+
+
+def _divide(a: Part, b: Part) -> Part:
+    most = max(abs(a[1]), abs(a[2]))
+    return a[0] // _divisor(b), -most, most
+
+
+def _remainder(a: Part, b: Part) -> Part:
+    return a[0] % _divisor(b), min(0, b[1] + 1), max(0, b[2] - 1)
+
+
+def _power(base: Part, exponent: Part) -> Part:
+    steps, low, high = exponent
+    if (low < 0 or high > MAX_EXPONENT) and np.any((steps < 0) | (steps > MAX_EXPONENT)):
+        raise IllegalAction(f"an exponent is not within 0 to {MAX_EXPONENT}", reason="bad_exponent")
+    result: Part = (1, 1, 1)
+    if not isinstance(steps, np.ndarray):
+        for _ in range(steps):
+            result = _multiply(result, base)
+        return result
+    low, high = min(base[1], 1), max(base[2], 1)
+    for step in range(1, MAX_EXPONENT + 1):
+        result = _multiply(result, (np.where(steps >= step, base[0], 1), low, high))
+    return result
+
+
+_ARITHMETIC: Final[dict[str, Callable[..., Part]]] = {
+    "+": _add, "-": _subtract, "neg": _negate, "*": _multiply, "//": _divide, "%": _remainder, "**": _power,
+}  # fmt: skip
+_JOINED: Final[dict[str, Callable[[Array, Array], Array]]] = {"and": np.logical_and, "or": np.logical_or}
