@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from spiral_lib import seeds
@@ -98,8 +99,8 @@ class Duel:
         """Return all actions of the player to move where they can be listed."""
         return None
 
-    def _samples(self) -> tuple[str, ...]:
-        """Return some legal actions of the player to move, good and bad ones."""
+    def _samples(self) -> Callable[[], tuple[str, ...]]:
+        """Return what makes some legal actions of the player to move, good and bad ones, in the state as it is now."""
         raise NotImplementedError
 
     def _observation(self, player: int) -> str:
@@ -113,6 +114,9 @@ class Duel:
         """Seat to move, in a match that is not over."""
         assert self._to_move is not None
         return self._to_move
+
+    def _samples_rng(self) -> Callable[[], random.Random]:
+        return partial(seeds.generator, self._seed, self.spec.name, "samples", self._num_turns)
 
     def _rng(self, purpose: str) -> random.Random:
         return seeds.generator(self._seed, self.spec.name, purpose, self._num_turns)
@@ -213,6 +217,9 @@ def read_bank(bank: str) -> frozenset[str]:
     return digests
 
 
-def stake(digest: str, bank: frozenset[str]) -> int:
-    """Return the tenths at stake: a known problem is worth half to both sides, so the match stays zero-sum."""
-    return KNOWN_STAKE if digest in bank else FULL_STAKE
+def stake(digest: Callable[[], str], bank: frozenset[str]) -> int:
+    """Return the tenths at stake: a known problem is worth half to both sides, so the match stays zero-sum.
+
+    The digest is only made where there is a bank.
+    """
+    return KNOWN_STAKE if bank and digest() in bank else FULL_STAKE

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from spiral_lib.games import _duel_base as base
@@ -29,7 +30,9 @@ class ClaimDuel(base.Duel):
     _holds: Array
     _stake = base.FULL_STAKE
 
-    def _start_checking(self, claim: Expression, holds: Array, digest: str, bank: frozenset[str]) -> None:
+    def _start_checking(
+        self, claim: Expression, holds: Array, digest: Callable[[], str], bank: frozenset[str]
+    ) -> None:
         self._claim, self._holds = claim, holds
         self._stake = base.stake(digest, bank)
         self._signals["problem_length"] = float(len(str(claim)))
@@ -95,13 +98,19 @@ class ClaimDuel(base.Duel):
             return [*lines, self._outcome]
         return [*lines, f"Your move now: {ask}" if player == self._to_move else "The other player is to move."]
 
-    def _sample_checks(self, rng: random.Random) -> tuple[str, ...]:
-        """Return the acceptance, a point where the claim fails (if any), one where it holds, and one out of range."""
-        assert self._claim is not None
-        groups = ((~self._holds).nonzero()[0], self._holds.nonzero()[0])
-        chosen = [self._claim.point(int(places[rng.randrange(len(places))])) for places in groups if len(places)]
-        chosen.append(tuple(high + 1 for _, _, high in self._claim.variables))
-        names = [name for name, _, _ in self._claim.variables]
-        word = self.counter_word.capitalize()
-        texts = (", ".join(f"{n}={v}" for n, v in zip(names, point, strict=True)) for point in chosen)
-        return (f"[{self.accept_word.capitalize()}]", *(f"[{word}: {text}]" for text in texts))
+    def _sample_checks(self, claim: Expression) -> Callable[[], tuple[str, ...]]:
+        words = (self.accept_word.capitalize(), self.counter_word.capitalize())
+        return partial(_checks, self._samples_rng(), claim, self._holds, *words)
+
+
+def _checks(
+    make_rng: Callable[[], random.Random], claim: Expression, holds: Array, accept: str, counter: str
+) -> tuple[str, ...]:
+    """Return the acceptance, a point where the claim fails (if any), one where it holds, and one out of range."""
+    rng = make_rng()
+    groups = ((~holds).nonzero()[0], holds.nonzero()[0])
+    chosen = [claim.point(int(places[rng.randrange(len(places))])) for places in groups if len(places)]
+    chosen.append(tuple(high + 1 for _, _, high in claim.variables))
+    names = [name for name, _, _ in claim.variables]
+    texts = (", ".join(f"{n}={v}" for n, v in zip(names, point, strict=True)) for point in chosen)
+    return (f"[{accept}]", *(f"[{counter}: {text}]" for text in texts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from spiral_lib.games._duel_tree import Node
+from spiral_lib.games._duel_tree import Node, text
 
 _STEP_NAMES: Final = "pqrstuvw"
 _PHRASES: Final = {
@@ -35,12 +35,12 @@ def _tell(node: Node, steps: list[str]) -> str:
     if node.op == "var":
         return node.name
     if node.op == "int":
-        return str(node.value)
+        return text(node)
     if node.op == "neg" and node.args[0].op == "int":
-        return f"-{node.args[0].value}"
+        return f"-{text(node.args[0])}"
     left, right = node.args[0], node.args[-1]
     if node.op == "+" and right.op == "neg" and right.args[0].op == "int":
-        steps.append(_PHRASES["-"].format(_tell(left, steps), right.args[0].value))
+        steps.append(_PHRASES["-"].format(_tell(left, steps), text(right.args[0])))
     else:
         steps.append(_PHRASES[node.op].format(*(_tell(a, steps) for a in node.args)))
     return _STEP_NAMES[len(steps) - 1]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from spiral_lib import games
@@ -86,7 +86,11 @@ class GAME(ClaimDuel):
         if level == "free":
             source += _second_part(rng, self._card)
         self._wanted = duel_dsl.parse(source, UNIVERSE)
-        self._examples = sorted(rng.sample(range(*UNIVERSE["x"]), _NUM_EXAMPLES))
+        first, _ = UNIVERSE["x"]
+        inputs = sorted(rng.sample(range(*UNIVERSE["x"]), _NUM_EXAMPLES))
+        examples = ", ".join([f"{x} gives {self._wanted.values[x - first]}" for x in inputs])
+        specification = _told(self._wanted.shape).format(*self._wanted.numbers)
+        self._head = (f"Specification: {specification}", f"Examples: {examples}.")
 
     @property
     def problem_digest(self) -> str | None:
@@ -107,7 +111,7 @@ class GAME(ClaimDuel):
         if program.type != "int":
             raise IllegalAction("a program gives a number, such as x + 1", reason="bad_type")
         holds = program.values == self._wanted.values
-        self._start_checking(program, holds, self._digest(program), self._bank)
+        self._start_checking(program, holds, lambda: self._digest(program), self._bank)
         if 1.0 - holds.mean() > MAX_FALSE_SHARE:
             self._end(-base.FULL_STAKE, "The program is wrong for too many inputs: the generator loses.")
             return
@@ -120,8 +124,7 @@ class GAME(ClaimDuel):
         return f"right, both give {given}" if given == wanted else f"wrong, {given} instead of {wanted}"
 
     def _observation(self, player: int) -> str:
-        examples = ", ".join(f"{x} gives {self._wanted.values[self._wanted.index((x,))]}" for x in self._examples)
-        lines = [f"Specification: {in_steps(self._wanted.root)}", f"Examples: {examples}."]
+        lines = [*self._head]
         template = self._level == "template"
         if player == 0 and template:
             lines.append(f"Template: {base.shown_template(self._card.template)}")
@@ -133,17 +136,31 @@ class GAME(ClaimDuel):
         del player
         return f"{self._wanted}|{self._stake}|{';'.join(self._record)}|{self._outcome}"
 
-    def _samples(self) -> tuple[str, ...]:
-        """Return the right program, three that are off by one in a constant, and a hopeless one; or checks."""
-        rng = self._rng("samples")
+    def _samples(self) -> Callable[[], tuple[str, ...]]:
         if self._claim is not None:
-            return self._sample_checks(rng)
+            return self._sample_checks(self._claim)
         if self._level == "free":
-            near = rng.sample([tree.text(root) for root in tree.neighbours(self._wanted.root)], 3)
-            return tuple(f"[Program: {text}]" for text in (str(self._wanted), *near, "x"))
-        shifted = [{**self._slots, name: value + 1} for name, value in self._slots.items()]
-        hopeless = {**self._slots, "b": self._slots["b"] + 50}
-        return tuple(f"[Program: {base.slot_text(slots)}]" for slots in (self._slots, *shifted, hopeless))
+            return partial(_free_programs, self._samples_rng(), self._wanted)
+        return partial(_programs, self._slots)
+
+
+def _free_programs(make_rng: Callable[[], random.Random], wanted: duel_dsl.Expression) -> tuple[str, ...]:
+    """Return the right program, three that are off by one in a constant, and a hopeless one."""
+    near = make_rng().sample([tree.text(root) for root in tree.neighbours(wanted.root)], 3)
+    return tuple(f"[Program: {text}]" for text in (str(wanted), *near, "x"))
+
+
+def _programs(wanted: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the same for slots of a template, off by one in each."""
+    shifted = [{**wanted, name: value + 1} for name, value in wanted.items()]
+    hopeless = {**wanted, "b": wanted["b"] + 50}
+    return tuple(f"[Program: {base.slot_text(slots)}]" for slots in (wanted, *shifted, hopeless))
+
+
+@lru_cache(maxsize=4096)
+def _told(shape: duel_dsl.Shape) -> str:
+    """Return the specification of programs of one shape, with places for their numbers."""
+    return in_steps(shape.root)
 
 
 def _second_part(rng: random.Random, card: Card) -> str:

@@ -6,9 +6,10 @@ prover loses: claims that anybody can judge at a glance earn nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from spiral_lib import games, seeds
@@ -98,7 +99,7 @@ class GAME(ClaimDuel):
         is_true = bool(claim.values.all())
         sound = is_tight(claim) if is_true else 1.0 - claim.values.mean() <= MAX_FALSE_SHARE
         self._committed = committed
-        self._start_checking(claim, claim.values, claim.digest, self._bank)
+        self._start_checking(claim, claim.values, lambda: claim.digest, self._bank)
         self._signals["bad_commitment"] = float(committed != str(is_true).lower())
         if self._signals["bad_commitment"] or not sound:
             self._end(-base.FULL_STAKE, "The claim was not sound: the prover loses.")
@@ -122,11 +123,14 @@ class GAME(ClaimDuel):
         private = f"{self._card.topic}|{self._committed}|" if player == 0 else ""
         return f"{private}{self._stake}|{';'.join(self._record)}|{self._outcome}"
 
-    def _samples(self) -> tuple[str, ...]:
-        rng = self._rng("samples")
+    def _samples(self) -> Callable[[], tuple[str, ...]]:
         if self._claim is not None:
-            return self._sample_checks(rng)
-        return _sample_claims(self._card, self._level, rng.randrange(base.NUM_SAMPLE_SETS))
+            return self._sample_checks(self._claim)
+        return partial(_chosen_claims, self._samples_rng(), self._card, self._level)
+
+
+def _chosen_claims(make_rng: Callable[[], random.Random], card: Card, level: str) -> tuple[str, ...]:
+    return _sample_claims(card, level, make_rng().randrange(base.NUM_SAMPLE_SETS))
 
 
 @lru_cache(maxsize=4096)

@@ -6,9 +6,10 @@ of known solution that the solver fails.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from spiral_lib import games, seeds
@@ -108,7 +109,7 @@ class GAME(base.Duel):
         self._card.check(problem)
         self._problem, self._committed = problem, committed
         solutions = _solutions(problem)
-        self._stake = base.stake(problem.digest, self._bank)
+        self._stake = base.stake(lambda: problem.digest, self._bank)
         self._signals["problem_length"] = float(len(str(problem)))
         self._signals["duplicate"] = float(self._stake == base.KNOWN_STAKE)
         self._signals["bad_commitment"] = float(committed not in solutions)
@@ -180,18 +181,31 @@ class GAME(base.Duel):
         private = f"{self._card.topic}|{self._committed}|" if player == 0 else ""
         return f"{private}{self._stake}|{self._asks}|{int(self._asked)}|{';'.join(self._record)}|{self._outcome}"
 
-    def _samples(self) -> tuple[str, ...]:
+    def _samples(self) -> Callable[[], tuple[str, ...]]:
+        make_rng = self._samples_rng()
         if self._problem is None:
-            rng = self._rng("samples")
-            return _sample_poses(self._card, self._level, rng.randrange(base.NUM_SAMPLE_SETS))
-        n = self._committed or 0
-        rng = self._rng("samples")
+            return partial(_chosen_poses, make_rng, self._card, self._level)
+        solution = self._committed or 0
         if self._asked:
-            near = rng.randint(1, 30)
-            hints = (f"x < {n + near}", f"x > {n - near}", f"x % 2 == {n % 2}", f"x > {n + near}", "x*x >= 0")
-            return (*(f"[Hint: {hint}]" for hint in hints), "[Pass]")
-        answers = (f"[Answer: {x}]" for x in dict.fromkeys((n, n + 1, -n - 1, rng.randint(-200, 200))))
-        return (*answers, "[Ask]") if self._asks < MAX_ASKS else tuple(answers)
+            return partial(_sample_hints, make_rng, solution)
+        return partial(_sample_answers, make_rng, solution, may_ask=self._asks < MAX_ASKS)
+
+
+def _chosen_poses(make_rng: Callable[[], random.Random], card: Card, level: str) -> tuple[str, ...]:
+    return _sample_poses(card, level, make_rng().randrange(base.NUM_SAMPLE_SETS))
+
+
+def _sample_hints(make_rng: Callable[[], random.Random], n: int) -> tuple[str, ...]:
+    """Return hints about the solution n, true and false ones, and the pass."""
+    near = make_rng().randint(1, 30)
+    hints = (f"x < {n + near}", f"x > {n - near}", f"x % 2 == {n % 2}", f"x > {n + near}", "x*x >= 0")
+    return (*(f"[Hint: {hint}]" for hint in hints), "[Pass]")
+
+
+def _sample_answers(make_rng: Callable[[], random.Random], n: int, *, may_ask: bool) -> tuple[str, ...]:
+    """Return the right answer n, wrong ones, and the question where it may be asked."""
+    answers = (f"[Answer: {x}]" for x in dict.fromkeys((n, n + 1, -n - 1, make_rng().randint(-200, 200))))
+    return (*answers, "[Ask]") if may_ask else tuple(answers)
 
 
 @lru_cache(maxsize=4096)

@@ -8,8 +8,10 @@ the defender has to answer questions about public facts, exactly.
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from spiral_lib.errors import ConfigError, IllegalAction
@@ -163,16 +165,29 @@ class GAME(base.Duel):
         private = "" if player == _ATTACKER else f"{self._secret}|"
         return f"{private}{','.join(self._words)}|{facts}|{';'.join(self._record)}|{self._outcome}"
 
-    def _samples(self) -> tuple[str, ...]:
-        rng = self._rng("samples")
+    def _samples(self) -> Callable[[], tuple[str, ...]]:
+        make_rng = self._samples_rng()
         if self._to_move == _ATTACKER:
-            asks = (f"[Ask: {name}]" for name in self._facts)
-            return (rng.choice(_ATTACKS), *asks, f"[Guess: {rng.choice(self._words)}]")
+            return partial(_attacks, make_rng, self._words, tuple(self._facts))
         if self._asked is None:
-            return (*_REPLIES, f"[Say: Perhaps it is {rng.choice(self._words)}.]")
-        right = self._facts[self._asked]
-        wrong = rng.choice([value for value in _FACTS[self._asked] if value != right])
-        return (f"[Fact: {right}]", f"[Fact: {wrong}]", "[Say: I will not answer.]")
+            return partial(_replies, make_rng, self._words)
+        return partial(_values, make_rng, self._asked, self._facts[self._asked])
+
+
+def _attacks(make_rng: Callable[[], random.Random], words: tuple[str, ...], facts: tuple[str, ...]) -> tuple[str, ...]:
+    rng = make_rng()
+    message = rng.choice(_ATTACKS)
+    return (message, *(f"[Ask: {name}]" for name in facts), f"[Guess: {rng.choice(words)}]")
+
+
+def _replies(make_rng: Callable[[], random.Random], words: tuple[str, ...]) -> tuple[str, ...]:
+    return (*_REPLIES, f"[Say: Perhaps it is {make_rng().choice(words)}.]")
+
+
+def _values(make_rng: Callable[[], random.Random], fact: str, right: str) -> tuple[str, ...]:
+    """Return the right value of a fact, a wrong one, and a refusal."""
+    wrong = make_rng().choice([value for value in _FACTS[fact] if value != right])
+    return (f"[Fact: {right}]", f"[Fact: {wrong}]", "[Say: I will not answer.]")
 
 
 def _message(content: str) -> str:
