@@ -1,7 +1,7 @@
 """Several routes from one cold start: as many learner steps, about as many tokens, the same evaluation and seeds.
 
 ``compare`` fills a folder: ``cold_start/`` and one run folder for each route, which all begin at that cold start, and
-the table of ``route_table``. How many matches of a route make a learner step follows from one step of each that is
+``table/`` of ``route_table``. How many matches of a route make a learner step follows from one step of each that is
 played by the cold start: a route's step then has about as many response tokens to learn from as self-play's.
 """
 
@@ -25,6 +25,7 @@ from spiral_lib.state import State
 log = logging.getLogger(__name__)
 
 START = "cold_start"
+TABLE = "table"
 SELF_PLAY = ROUTES[0]
 CHOSEN = ("sft", "rlvr", SELF_PLAY)
 """The routes that are compared, in the table's order."""
@@ -60,7 +61,7 @@ def compare(
         log.info("route %s", route)
         own = config_for(config, route, sizes)
         pipeline.train(own, out / route, resume_from=start, on_state=functools.partial(tell, route))
-    return route_table.write(start, {route: out / route for route in chosen}, out)
+    return route_table.write(start, {route: out / route for route in chosen}, out / TABLE)
 
 
 def check(config: RunConfig, chosen: Sequence[str]) -> None:

@@ -53,6 +53,7 @@ class Arm:
     """
 
     name: str
+    about: str
     evaluation: Evaluation
     learner_steps: int
     optimizer_steps: int
@@ -74,9 +75,10 @@ def read_arm(name: str, run: Path) -> Arm:
     path = run / "evaluations" / f"{evaluated[-1] if evaluated else 0:04d}.json"
     if not path.is_file():
         raise LineageError(f"'{run}' has no evaluation to compare; train at least one iteration that is evaluated")
-    rows = [m for _, m in files.steps]
+    rows, games = [m for _, m in files.steps], ", ".join(g.name for g in files.config.games)
     return Arm(
         name=name,
+        about=f"Preset {files.config.preset}, {games}, seed {files.config.seed}.",
         evaluation=Evaluation.from_json(path.read_text(encoding="utf-8")),
         learner_steps=len(rows),
         optimizer_steps=round(sum(m.get("learner/optimizer_steps", 0.0) for m in rows)),
@@ -91,24 +93,28 @@ def _seconds(files: RunFiles) -> float:
     return sum(record.seconds for record in files.records if record.step != "budget")
 
 
+def read_arms(start: Path, runs: Mapping[str, Path]) -> list[Arm]:
+    """Return the cold start and then every route, in order."""
+    return [read_arm("cold_start", start), *(read_arm(name, run) for name, run in runs.items())]
+
+
 def write(start: Path, runs: Mapping[str, Path], out: Path) -> Path:
     """Write ``routes.html``, ``routes.md`` and ``routes.parquet`` into a folder and return the page's path."""
-    arms = [read_arm("cold_start", start), *(read_arm(name, run) for name, run in runs.items())]
-    about = _about(read(start))
-    durable.write_text(out / "routes.md", markdown(arms, about))
+    arms = read_arms(start, runs)
+    durable.write_text(out / "routes.md", markdown(arms))
     with durable.new_file(out / "routes.parquet") as temporary:
         pq.write_table(pa.Table.from_pylist(list(_long(arms)), schema=_SCHEMA), temporary, compression="zstd")
-    durable.write_text(out / PAGE, page("Routes", body(arms, about)))
+    durable.write_text(out / PAGE, page("Routes", body(arms)))
     return out / PAGE
 
 
-def body(arms: Sequence[Arm], about: str) -> str:
+def body(arms: Sequence[Arm]) -> str:
     """Return the page's content, style included: the same for the file and for a Flyte deck."""
     answers = "".join(f"<p>{html.escape(line)}</p>" for line in summary(arms))
     numbers = range(1, len(arms) + 1)
     parts = [
         "<h1>Routes from one cold start</h1>",
-        f'<p class="soft">{html.escape(about)}</p><div class="head">{answers}</div>',
+        f'<p class="soft">{html.escape(arms[0].about)}</p><div class="head">{answers}</div>',
         section("What each became", _html_table(arms, results(arms), numbers)),
         section("What each took", _html_table(arms, costs(arms), numbers)),
     ]
@@ -125,10 +131,10 @@ def _html_table(arms: Sequence[Arm], rows: Sequence[tuple[str, ...]], numbers: S
     return table(("", *(arm.title for arm in arms)), cells, numbers=numbers)
 
 
-def markdown(arms: Sequence[Arm], about: str) -> str:
+def markdown(arms: Sequence[Arm]) -> str:
     """Return the same as Markdown."""
     titles = ("", *(arm.title for arm in arms))
-    lines = ["# Routes from one cold start", "", about, "", *(f"- {line}" for line in summary(arms)), ""]
+    lines = ["# Routes from one cold start", "", arms[0].about, "", *(f"- {line}" for line in summary(arms)), ""]
     lines += [*_markdown_table(titles, [*results(arms), *costs(arms)]), ""]
     against = duels(arms)
     if against:
@@ -274,8 +280,3 @@ def _long(arms: Sequence[Arm]) -> Iterator[dict[str, str | float | None]]:
         others |= {"learner_steps": arm.learner_steps, "optimizer_steps": arm.optimizer_steps}
         others |= {"response_tokens": arm.tokens, "seconds": arm.seconds, "champion": arm.champion}
         yield from ({"route": arm.name, "measure": name, "value": value} for name, value in others.items())
-
-
-def _about(start: RunFiles) -> str:
-    games = ", ".join(g.name for g in start.config.games)
-    return f"Preset {start.config.preset}, {games}, seed {start.config.seed}."

@@ -77,7 +77,7 @@ def resolve_config(
         if resume_from is not None and f"{resume_from.remote_source or ''}/".startswith(f"{out.rstrip('/')}/"):
             raise ConfigError(f"'{out}' cannot resume from itself; choose another place with --out")
         if "://" in out:
-            _open_store(resolved, out)
+            open_store(resolved, out)
         return settled(resolved, out)
 
 
@@ -91,7 +91,7 @@ def execution_store() -> str:
     return "/".join(prefix.split("/")[:3]) if "://" in prefix else prefix.rstrip("/")
 
 
-def _open_store(config: RunConfig, out: str) -> None:
+def open_store(config: RunConfig, out: str) -> None:
     """Write the configuration to the run's place in a store. Raises ConfigError where another run lives there."""
     place = f"{out.rstrip('/')}/config.yaml"
     store = FlyteContextManager.current_context().file_access.get_filesystem_for_path(place)

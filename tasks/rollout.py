@@ -57,6 +57,14 @@ def adopt(earlier: FlyteDirectory, config: str, out: str) -> TrainState:
         return _first_state(made, run, out)
 
 
+@task(**PLAYING)
+def begin(start: TrainState, config: str, out: str) -> TrainState:
+    """Begin a run at a state of another run of this execution."""
+    resolved = configs.from_text(config)
+    with user_errors(out), run_folder(out, image_for(resolved)) as run:
+        return _first_state(starting.adopt(resolved, paths_of(start, run, out), run), run, out)
+
+
 @task(**PLAYING, retries=2)
 def play_shard(shard: int, state: TrainState, config: str, out: str) -> Shard:
     """Play one shard of this iteration's matches; returns its turns as Parquet."""

@@ -1,6 +1,7 @@
 """The SPIRAL pipeline on Flyte: wiring only.
 
     pyflyte run workflows/spiral.py train --preset tiny
+    pyflyte run workflows/spiral.py compare --preset tiny
     pyflyte run --remote workflows/spiral.py train --preset gpu_kuhn --out s3://bucket/runs/kuhn-1
 """
 
@@ -17,6 +18,7 @@ import tasks.learn
 import tasks.opponents
 import tasks.report
 import tasks.rollout
+import tasks.routes
 import tasks.tournament
 from spiral_lib import config as configs
 from tasks.config import Preset, Resolved
@@ -61,7 +63,19 @@ def judge_on_gpus(state: TrainState, learned: Learned, config: str, out: str) ->
 
 @dynamic(container_image=CPU_IMAGE, requests=SMALL, environment=SITE)
 def self_play(resolved: Resolved, resume_from: FlyteDirectory | None) -> TrainState:
-    """Chain the iterations; each is made of static sub-workflows, so that the graph stays small."""
+    """Begin a run and chain its iterations."""
+    config, out = resolved.config, resolved.out
+    if resume_from is None:
+        state = tasks.rollout.cold_start(config=config, out=out)
+    else:
+        state = tasks.rollout.adopt(earlier=resume_from, config=config, out=out)
+    if needs_gpu(configs.from_text(config)):
+        state = state.with_overrides(**LEARNER_GPU.overrides())
+    return chain(state, resolved, adopted=resume_from is not None)
+
+
+def chain(state: TrainState, resolved: Resolved, *, adopted: bool) -> TrainState:
+    """Return the state after all iterations; each is made of static sub-workflows, so that the graph stays small."""
     settings = configs.from_text(resolved.config)
     config, out = resolved.config, resolved.out
     on_gpus = needs_gpu(settings)
@@ -69,12 +83,6 @@ def self_play(resolved: Resolved, resume_from: FlyteDirectory | None) -> TrainSt
     learn_from_shards = learn_sharded(
         on_gpus=on_gpus, on_ranks=has_ranks(settings), min_success_ratio=1.0 - settings.rollout.max_bad_shards
     )
-    if resume_from is None:
-        state = tasks.rollout.cold_start(config=config, out=out)
-    else:
-        state = tasks.rollout.adopt(earlier=resume_from, config=config, out=out)
-    if on_gpus:
-        state = state.with_overrides(**LEARNER_GPU.overrides())
     for iteration in range(1, resolved.iterations + 1):
         if settings.rollout.steps_per_iteration > 1:
             learned = tasks.rollout.play_and_learn(state=state, config=config, out=out)
@@ -83,7 +91,7 @@ def self_play(resolved: Resolved, resume_from: FlyteDirectory | None) -> TrainSt
         else:
             shards = list(range(settings.rollout.shards))
             learned = learn_from_shards(state=state, shards=shards, config=config, out=out)
-        if configs.is_evaluated(settings, iteration, adopted=iteration == 1 and resume_from is not None):
+        if configs.is_evaluated(settings, iteration, adopted=iteration == 1 and adopted):
             state = measure(state=state, learned=learned, config=config, out=out)
         else:
             state = tasks.opponents.decide(state=state, learned=learned, scores=None, config=config, out=out)
@@ -111,6 +119,49 @@ def train(
     )
     final = self_play(resolved=resolved, resume_from=resume_from)
     return tasks.report.finish(state=final)
+
+
+@dynamic(container_image=CPU_IMAGE, requests=SMALL, environment=SITE)
+def follow(start: TrainState, resolved: Resolved) -> TrainState:
+    """Train on one route from a cold start that others share."""
+    state = tasks.rollout.begin(start=start, config=resolved.config, out=resolved.out)
+    return chain(state, resolved, adopted=True)
+
+
+@dynamic(container_image=CPU_IMAGE, requests=SMALL, environment=SITE)
+def run_routes(resolved: Resolved, routes: list[str]) -> FlyteDirectory:
+    """Make the cold start, run the routes beside each other and put them into one table."""
+    config, place = resolved.config, f"{resolved.out.rstrip('/')}/cold_start"
+    start = tasks.rollout.cold_start(config=config, out=place)
+    budget = tasks.routes.measure(start=start, routes=routes, config=config, out=place)
+    if needs_gpu(configs.from_text(config)):
+        start = start.with_overrides(**LEARNER_GPU.overrides())
+        budget = budget.with_overrides(**LEARNER_GPU.overrides())
+    ends = []
+    for route in routes:
+        own = tasks.routes.resolve_route(route=route, budget=budget, resolved=resolved)
+        ends.append(follow(start=start, resolved=own))
+    return tasks.routes.tabulate(start=start, ends=ends, routes=routes, out=resolved.out)
+
+
+@workflow
+def compare(
+    preset: Preset = Preset.TINY,
+    config: FlyteFile | None = None,
+    overrides: str = "",
+    routes: list[str] = ["sft", "rlvr", "self_play"],  # noqa: B006 - flytekit reads defaults, it never shares them
+    out: str = "",
+) -> FlyteDirectory:
+    """Train on several routes from one cold start with the same budget and evaluation; returns one table of them.
+
+    :param preset: configuration to start from
+    :param config: YAML file with settings that replace the preset's
+    :param overrides: settings that replace both, such as "seed=1 iterations=3"
+    :param routes: sft, rlvr and self_play, as a JSON list
+    :param out: folder of the runs and the table, or the URL of a store; by default runs/<preset>-routes-<hash>
+    """
+    resolved = tasks.routes.resolve(preset=preset, config=config, overrides=overrides, routes=routes, out=out)
+    return run_routes(resolved=resolved, routes=routes)
 
 
 @dynamic(container_image=CPU_IMAGE, requests=SMALL, environment=SITE)
