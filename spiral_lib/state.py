@@ -81,5 +81,16 @@ def read_state(run: Path, fetch: Callable[[str], Path] | None = None) -> State:
     return State(iteration=int(written["iteration"]), opponents=opponents, **found)  # type: ignore[arg-type]
 
 
+def kept_in(run: Path) -> str:
+    """Return in words which iterations of a run are finished and kept, whatever moment it was stopped at."""
+    try:
+        iteration = json.loads((run / "state.json").read_text())["iteration"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return "the cold start was not finished; whatever step of it was done is kept"
+    if not iteration:
+        return "the cold start is finished and kept"
+    return f"the cold start and {iteration} iteration{'s' if iteration > 1 else ''} are finished and kept"
+
+
 def _inside(path: Path, run: Path) -> str:
     return path.resolve().relative_to(run.resolve()).as_posix()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spiral_lib import measures, report_curves
-from spiral_lib.errors import LineageError
 from spiral_lib.report_files import Rows, RunFiles, read
 
 if TYPE_CHECKING:
@@ -26,24 +25,33 @@ _TRAINING = (
 
 
 def watch(run: Path, *, console: Console, every_s: float = 2.0, once: bool = False) -> None:
-    """Show a run until all its iterations are finished, or once; the folder may still be empty."""
+    """Show a run until all its iterations are finished, or once; the folder may still be empty, or not there yet.
+
+    Raises LineageError where the folder is none of a run, or something in it is damaged.
+    """
     from rich.live import Live
     from rich.text import Text
 
     if once:
         console.print(view(read(run)))
         return
-    with Live(Text(f"waiting for the first iteration of {run}"), console=console, auto_refresh=False) as live:
+    with Live(Text(f"waiting for the cold start of {run}"), console=console, auto_refresh=False) as live:
         while True:
-            try:
+            if _has_begun(run):
                 files = read(run)
-            except LineageError:
-                time.sleep(every_s)
-                continue
-            live.update(view(files), refresh=True)
-            if files.ledger.iteration >= files.config.iterations:
-                return
+                live.update(view(files), refresh=True)
+                if files.ledger.iteration >= files.config.iterations:
+                    return
             time.sleep(every_s)
+
+
+def _has_begun(run: Path) -> bool:
+    """Return whether there is something to show. Raises LineageError where other things lie in the folder."""
+    if not (run / "config.yaml").is_file():
+        if run.is_dir() and any(run.iterdir()):
+            read(run)  # says what is missing
+        return False
+    return (run / "ledger.json").is_file() and (run / "metrics.jsonl").is_file()
 
 
 def view(files: RunFiles) -> RenderableType:

@@ -39,7 +39,7 @@ def play(
     out: str,
 ) -> FlyteDirectory:
     """Let scripted policies and checkpoints play each other; returns page, ratings, payoffs and turns."""
-    with user_errors(), run_folder(out) as run:
+    with user_errors(out), run_folder(out) as run:
         settings = configs.from_text(config)
         folders = {f"checkpoint:{checkpoints.read_manifest(p).id[:12]}": p for p in map(local, entrants)}
         refs = [PolicyRef.parse(text) for text in (*policies, *folders)]
@@ -57,7 +57,7 @@ def play(
 @task(container_image=CPU_IMAGE, requests=CPU, cache=True, cache_version=CACHE_VERSION)
 def measure(checkpoint: FlyteDirectory, cold_start: FlyteDirectory | None, config: str, out: str) -> FlyteFile:
     """Measure a checkpoint outside self-play; returns the evaluation as JSON."""
-    with user_errors(), run_folder(out) as run:
+    with user_errors(out), run_folder(out) as run:
         settings, folder = configs.from_text(config), local(checkpoint)
         steps.set_threads(settings)
         start = folder if cold_start is None else local(cold_start)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -91,7 +93,7 @@ def test_the_overall_help_lists_every_command_and_the_exit_codes(spiral: Run) ->
         (("plan", "--set", "games=[kuhn_pokr]"), "unknown game 'kuhn_pokr'. Did you mean 'kuhn_poker'?"),
         (("config", "--set", "rewards.terms=[nothing]"), "nothing"),
         (("config", "--set", "seed=1", "--set", "seed=2"), "override 'seed' is given twice"),
-        (("config", "--set", "rollout.matches=1000000000000"), "'rollout.matches' is 1000000000000; it must be at most"),
+        (("config", "--set", "rollout.matches=1000000000000"), "it must be at most 1,000,000"),
         (("games", "show", "kuhn_pokr"), "unknown game 'kuhn_pokr'. Did you mean 'kuhn_poker'?"),
         (("games", "check", "nim", "--set", "piles"), "not of the form name=value"),
         (("play", "nim", "--vs", "somebody"), "unknown policy 'somebody'"),
@@ -195,6 +197,76 @@ def test_the_doctor_looks_at_everything_and_says_what_to_do(spiral: Run, tmp_pat
     assert all(f["advice"] for f in findings.values() if f["status"] != "ok")
     code, out, _ = spiral("doctor", "--store", str(tmp_path))
     assert code == 0 and "ready" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "status", "found"),
+    [
+        ("flytekit.config", "[platform]\nurl = dns:///127.0.0.1:1\n", "optional", "nothing answers at 127.0.0.1:1"),
+        ("flyte.config", "[platform]\ninsecure = True\n", "optional", "names no endpoint"),
+        ("flyte.config", "no section = 1\n", "wrong", "cannot read"),
+        ("config.yaml", "admin:\n  endpoint: dns:///127.0.0.1:1\n", "optional", "nothing answers at 127.0.0.1:1"),
+        ("config.yaml", "admin: [\n", "wrong", "cannot read"),
+    ],
+)
+def test_the_doctor_reads_flytes_configuration(
+    name: str, text: str, status: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spiral: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLYTECTL_CONFIG", str(tmp_path / name) if name.endswith(".yaml") else "")
+    (tmp_path / name).write_text(text)
+    _, out, _ = spiral("doctor", "--json")
+    finding = next(f for f in json.loads(out)["findings"] if f["name"] == "Flyte config")
+    assert finding["status"] == status and found in finding["found"] and finding["advice"]
+
+
+def test_the_doctor_tells_a_flyte_that_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spiral: Run
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("FLYTECTL_CONFIG", raising=False)
+        Path("flyte.config").write_text(f"[platform]\nurl = 127.0.0.1:{server.getsockname()[1]}\n")
+        _, out, _ = spiral("doctor", "--json")
+    finding = next(f for f in json.loads(out)["findings"] if f["name"] == "Flyte config")
+    assert finding["status"] == "ok" and finding["found"].endswith(" answers")
+
+
+def test_the_doctor_writes_to_the_store_reads_it_back_and_leaves_nothing(tmp_path: Path, spiral: Run) -> None:
+    code, out, _ = spiral("doctor", "--json", "--store", f"file://{tmp_path}/bucket")
+    store = next(f for f in json.loads(out)["findings"] if f["name"] == "store")
+    assert code == 0 and store["status"] == "ok" and "read back" in store["found"]
+    assert list((tmp_path / "bucket").iterdir()) == []
+    code, out, _ = spiral("doctor", "--json", "--store", "nosuchprotocol://bucket")
+    store = next(f for f in json.loads(out)["findings"] if f["name"] == "store")
+    assert code == 1 and store["status"] == "wrong" and "credentials" in store["advice"]
+
+
+def test_publishing_says_what_went_where_in_three_lines(
+    micro_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spiral: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = spiral("registry", "publish", str(micro_run), "kuhn", "--alias", "candidate")
+    lines = out.splitlines()
+    assert code == 0 and len(lines) == 3
+    assert lines[0].startswith("published kuhn@") and lines[0].endswith("alias candidate")
+    assert lines[1] == f"registry: {tmp_path / 'registry'}"
+    command = shlex.split(lines[2].removeprefix("its card: spiral "))
+    code, card, _ = spiral(*command)
+    assert code == 0 and "metric" in card
+
+
+def test_watching_a_folder_that_is_no_run_is_refused_at_once(tmp_path: Path, spiral: Run) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    code, _, err = spiral("watch", str(tmp_path))
+    assert code == 2 and "is not a run folder: config.yaml is missing" in err
+
+
+def test_watching_a_damaged_run_says_what_is_damaged(micro_run: Path, tmp_path: Path, spiral: Run) -> None:
+    run = Path(shutil.copytree(micro_run, tmp_path / "run"))
+    (run / "metrics.jsonl").write_text("{")
+    code, _, err = spiral("watch", str(run))
+    assert code == 2 and "line 1 of" in err
 
 
 def test_a_finished_run_is_reported_and_audits_as_whole(micro_run: Path, spiral: Run) -> None:
@@ -309,3 +381,32 @@ def test_ctrl_c_says_what_is_kept_and_which_command_goes_on(micro_checkpoint: Pa
     said = err.splitlines()[-2:]
     assert said[0].startswith("stopped: ") and str(run) in said[0]
     assert said[1].startswith("continue with: spiral train --preset smoke --set ") and str(run) in said[1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "last"),
+    [
+        (("watch", "RUN"), "stopped watching; the run itself goes on. Again: spiral watch "),
+        (("play", "nim", "--seat", "0", "--seed", "1"), "stopped; nothing half-done is left. Again: spiral play nim "),
+    ],
+)
+def test_ctrl_c_ends_every_other_command_with_one_line(
+    argv: tuple[str, ...], last: str, micro_run: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(micro_run, run)
+    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("iterations: 2", "iterations: 3"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spiral_lib.cli", *(str(run) if word == "RUN" else word for word in argv)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "FORCE_COLOR": "1"},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline()  # it is at work, not starting up
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err
+    assert err.splitlines()[-1].startswith(last)

@@ -6,6 +6,7 @@ Command modules import nothing heavy at the top: all of them are loaded to answe
 from __future__ import annotations
 
 import difflib
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -80,8 +81,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; a mistake is one line on the standard error stream."""
+    given = sys.argv[1:] if argv is None else list(argv)
     try:
-        result = commands.main(args=None if argv is None else list(argv), prog_name="spiral", standalone_mode=False)
+        result = commands.main(args=given, prog_name="spiral", standalone_mode=False)
         return result if isinstance(result, int) else OK
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "spiral"
@@ -89,7 +91,8 @@ def run(argv: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _say(_one_line(error.format_message()), MISTAKE)
     except click.Abort:
-        return _say("stopped", INTERRUPTED)
+        click.echo(f"stopped; nothing half-done is left. Again: {shlex.join(['spiral', *given])}", err=True)
+        return INTERRUPTED
     except SpiralError as error:
         failed = isinstance(error, _STATES_OF_A_RUN) or type(error) is SpiralError
         return _say(_one_line(str(error)), FAILED if failed else MISTAKE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,14 @@ def publish(source: Path, name: str, iteration: int | None, alias: str | None, r
     version = registry_runs.publish(registry, name, source, iteration=iteration)
     if alias:
         registry.promote(name, version.id, alias)
-    _show(version, root, as_json)
+    if as_json:
+        print_json(dataclasses.asdict(version))
+        return
+    size = sum(file.bytes for file in version.files.values()) / 1e6
+    known = f"{name}@{version.id[:12]}"
+    click.echo(f"published {known}: iteration {version.iteration}, {size:.1f} MB{f', alias {alias}' if alias else ''}")
+    click.echo(f"registry: {root if '://' in root else Path(root).absolute()}")
+    click.echo(f"its card: spiral registry show {known} --registry {shlex.quote(root)}")
 
 
 @COMMAND.command("list")

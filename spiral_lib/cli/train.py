@@ -60,7 +60,7 @@ def COMMAND(
             pipeline.train(config, run, resume_from=resume_from, on_state=tell)
     except KeyboardInterrupt:
         given = _arguments(preset, config_file, overrides, resume_from)
-        return _stopped(run, finished, given)
+        return _stopped(run, given)
     files = report.read(run)
     if as_json:
         last = dict(files.iterations[-1][1]) if files.iterations else {}
@@ -123,16 +123,11 @@ def _arguments(
     return given + (["--resume-from", str(resume_from)] if resume_from else [])
 
 
-def _stopped(run: Path, finished: list[State], given: list[str]) -> int:
+def _stopped(run: Path, given: list[str]) -> int:
     """Say what is kept and which command goes on, and return the exit code."""
     from spiral_lib.cli import INTERRUPTED
+    from spiral_lib.state import kept_in
 
-    if not finished:
-        kept = "the cold start was not finished; whatever step of it was done is kept"
-    elif finished[-1].iteration == 0:
-        kept = "the cold start is finished and kept"
-    else:
-        kept = f"the cold start and {finished[-1].iteration} iterations are finished and kept"
-    click.echo(f"stopped: {kept} in {run}", err=True)
+    click.echo(f"stopped: {kept_in(run)} in {run}", err=True)
     click.echo(f"continue with: spiral train {shlex.join([*given, '--out', str(run)])}", err=True)
     return INTERRUPTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -13,10 +14,16 @@ from spiral_lib.cli._options import folder
 @click.argument("run", type=folder(exists=False))
 @click.option("--once", is_flag=True, help="Show where the run stands and stop.")
 @click.option("--every", default=2.0, show_default=True, type=click.FloatRange(0.1), help="Seconds between looks.")
-def COMMAND(run: Path, once: bool, every: float) -> None:
+def COMMAND(run: Path, once: bool, every: float) -> int:
     """Follow RUN's curves, gate and alarms until it is finished; Ctrl-C stops watching, not the run."""
     from rich.console import Console
 
     from spiral_lib import watch
+    from spiral_lib.cli import INTERRUPTED
 
-    watch.watch(run, console=Console(), every_s=every, once=once)
+    try:
+        watch.watch(run, console=Console(), every_s=every, once=once)
+    except KeyboardInterrupt:
+        click.echo(f"stopped watching; the run itself goes on. Again: spiral watch {shlex.quote(str(run))}", err=True)
+        return INTERRUPTED
+    return 0
