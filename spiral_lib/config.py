@@ -24,7 +24,7 @@ import yaml
 
 from spiral_lib import strict_yaml
 from spiral_lib.errors import ConfigError
-from spiral_lib.settings import EndpointConfig, EngineConfig, setting
+from spiral_lib.settings import EndpointConfig, EngineConfig, RetentionConfig, setting
 
 Scalar = int | float | str | bool
 ROUTES: Final = ("self_play", "rlvr", "sft")
@@ -285,6 +285,7 @@ class RunConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     gates: GateConfig = field(default_factory=GateConfig)
+    retention: RetentionConfig = field(default_factory=RetentionConfig)
 
     def __post_init__(self) -> None:
         if not self.games:
@@ -355,12 +356,16 @@ def to_json(config: RunConfig) -> str:
 
 
 def config_hash(config: RunConfig) -> str:
-    """Return 16 hex digits over everything but ``iterations``: an extended run keeps its hash."""
-    content = to_dict(config)
-    del content["iterations"]
-    if config.route == ROUTES[0]:
-        del content["route"]  # self-play is what a configuration without this setting means
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    """Return 16 hex digits over what numbers depend on: an extended run keeps its hash, and so does a tidied one."""
+    return hash_of(to_dict(config))
+
+
+def hash_of(content: Mapping[str, Any]) -> str:
+    """Return the hash of a configuration as a mapping, which may have settings that this code does not know."""
+    counted = {name: value for name, value in content.items() if name not in ("iterations", "retention")}
+    if counted.get("route") == ROUTES[0]:
+        del counted["route"]  # self-play is what a configuration without this setting means
+    return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def rewards_text(config: RunConfig) -> str:

@@ -1,8 +1,10 @@
-"""Files and folders that appear whole or not at all, and their hashes."""
+"""Files and folders that appear whole or not at all, their hashes, and a folder's claim by one process."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import os
 import shutil
@@ -11,10 +13,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from spiral_lib.errors import ConfigError, SpiralError
+
+LOCK = ".lock"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CHUNK = 1 << 20
 # A file changed again within one tick of the file system's clock keeps its time: such young files are hashed anew.
 _SETTLED_S = 2.0
 _hashes: dict[tuple[str, int, int, int], str] = {}
+_claims: dict[Path, tuple[int, int]] = {}
 
 
 def digest_path(path: Path) -> str:
@@ -111,6 +118,61 @@ def link_folder(source: Path, target: Path) -> None:
                 os.link(source / name, folder / name)
             except OSError:
                 shutil.copyfile(source / name, folder / name)
+
+
+def claim(folder: Path) -> None:
+    """Claim a folder for this process until ``release`` or its death. Raises ConfigError where another one has it.
+
+    A process may claim a folder more than once. Where there can be no lock (a read-only disk, a file system without
+    them) there is none: the claim protects from a second start by mistake, and is no condition of running.
+    """
+    place = folder.resolve()
+    descriptor, times = _claims.get(place, (-1, 0))
+    if not times:
+        try:
+            descriptor = os.open(place / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError:
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
+            os.close(descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                return
+            raise ConfigError(
+                f"'{folder}' is in use by {owner or 'another process'}; wait for it, stop it, or choose another folder"
+            ) from None
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    _claims[place] = (descriptor, times + 1)
+
+
+def release(folder: Path) -> None:
+    """Give up one claim of a folder; does nothing where there is none."""
+    place = folder.resolve()
+    descriptor, times = _claims.pop(place, (-1, 0))
+    if times > 1:
+        _claims[place] = (descriptor, times - 1)
+    elif times:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def told_when_full(folder: Path | str) -> Iterator[None]:
+    """Raise SpiralError with the way out where what runs inside finds no room on the disk, whatever reported it."""
+    try:
+        yield
+    except Exception as error:
+        # The libraries that write weights and turns have exceptions of their own, with the system's number in the text.
+        numbers = {getattr(error, "errno", None), *(n for n in _FULL if f"os error {n}" in str(error))}
+        if isinstance(error, SpiralError) or not numbers & _FULL:
+            raise
+        raise SpiralError(
+            f"no room left to write '{folder}': {error}. Free some, for example with spiral expire, and give the same "
+            "command again: every finished step is kept"
+        ) from error
 
 
 def write_text(path: Path, text: str) -> None:

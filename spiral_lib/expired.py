@@ -54,9 +54,11 @@ def covers(run: Path, place: Path) -> bool:
 
 def hash_of(run: Path, path: str) -> str | None:
     """Return the hash that something expired had; None where it is still there, or gone without a tombstone."""
-    place = run / path
-    if place.is_dir() and list_files(place) not in ([], [STUB]):
-        return None
-    if place.is_file() or path not in (found := read(run)):
+    if is_there(run / path) or path not in (found := read(run)):
         return None
     return found[path].sha256
+
+
+def is_there(place: Path) -> bool:
+    """Return whether more of an output is there than what stays of an expired one."""
+    return place.is_file() or (place.is_dir() and list_files(place) not in ([], [STUB]))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from spiral_lib import deciding, starting, steps
+from spiral_lib import deciding, durable, retention, starting, steps
 from spiral_lib.config import RunConfig, config_hash, is_evaluated
 from spiral_lib.state import Learned, State, read_state
 
@@ -26,14 +27,27 @@ def train(
     ``on_state`` is called with the state after the cold start and after every iteration.
     """
     tell = on_state or (lambda state: None)
-    starting.open_run(config, run, resume_from=resume_from)
-    state = starting.adopt(config, read_state(resume_from), run) if resume_from else starting.cold_start(config, run)
-    tell(state)
-    while state.iteration < config.iterations:
-        state = iterate(config, state, run)
+    with durable.told_when_full(run), _opened(config, run, resume_from):
+        if resume_from is not None:
+            state = starting.adopt(config, read_state(resume_from), run)
+        else:
+            state = starting.cold_start(config, run)
         tell(state)
+        while state.iteration < config.iterations:
+            state = iterate(config, state, run)
+            tell(state)
     log.info("done: %s", run / "report.html")
     return state
+
+
+@contextlib.contextmanager
+def _opened(config: RunConfig, run: Path, resume_from: Path | None) -> Iterator[None]:
+    """Hold the run folder while it is written to."""
+    starting.open_run(config, run, resume_from=resume_from)
+    try:
+        yield
+    finally:
+        durable.release(run)
 
 
 def iterate(config: RunConfig, state: State, run: Path) -> State:
@@ -44,7 +58,9 @@ def iterate(config: RunConfig, state: State, run: Path) -> State:
     is_adopted = state.iteration == 0 and state.checkpoint != state.cold_start
     if is_evaluated(config, iteration, adopted=is_adopted):
         scores = steps.evaluate(config, learned.checkpoint, state.cold_start, iteration=iteration, run=run)
-    return deciding.decide(config, state, learned, scores, run=run)
+    after = deciding.decide(config, state, learned, scores, run=run)
+    retention.tidy(config, run)
+    return after
 
 
 def learn(config: RunConfig, state: State, run: Path) -> Learned:

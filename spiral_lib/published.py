@@ -6,12 +6,11 @@ run goes on, and for records that must be there.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from spiral_lib import checkpoints, lineage, publish, strict_yaml
+from spiral_lib.config import hash_of
 from spiral_lib.errors import LineageError, SpiralError
 from spiral_lib.ledger import Ledger
 from spiral_lib.lineage import Problem, StepRecord
@@ -54,9 +53,7 @@ def _guarded(path: str, check: Callable[[], Iterator[Problem]]) -> list[Problem]
 
 def _config(run: Path, records: Sequence[StepRecord]) -> Iterator[Problem]:
     # Not through RunConfig: a run stays whole when later code has more settings than it knew.
-    content = dict(strict_yaml.parse((run / "config.yaml").read_text(encoding="utf-8"), "the configuration"))
-    del content["iterations"]
-    written = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    written = hash_of(strict_yaml.parse((run / "config.yaml").read_text(encoding="utf-8"), "the configuration"))
     if others := sorted({record.config_hash for record in records} - {written}):
         yield _problem("config.yaml", f"hashes to {written}, the records say {', '.join(others)}")
 

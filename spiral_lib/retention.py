@@ -7,17 +7,23 @@ this step can be replayed. Records, ledgers, evaluations and reports are small a
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from spiral_lib import durable, expired, lineage
+from spiral_lib.config import RunConfig
 from spiral_lib.errors import ConfigError, LineageError
 from spiral_lib.expired import Tombstone
 from spiral_lib.ledger import Ledger
 from spiral_lib.lineage import StepRecord
+
+log = logging.getLogger(__name__)
 
 KINDS = ("checkpoints/", "optimizer/", "trajectories/")
 COLD_START = "checkpoints/0000"
@@ -35,28 +41,74 @@ class Rule:
         if min(self.keep_recent, self.keep_every, self.keep_shards) < 0:
             raise ConfigError(f"a retention rule counts what stays, so no number in it is negative: {self}")
 
+    @classmethod
+    def of(cls, config: RunConfig) -> Rule | None:
+        """Return the rule of a run's configuration, None where it keeps everything."""
+        kept = config.retention
+        if not kept.enabled:
+            return None
+        return cls(keep_recent=kept.keep_recent, keep_every=kept.keep_every, keep_shards=kept.keep_shards)
+
     def __str__(self) -> str:
         return f"keep_recent={self.keep_recent} keep_every={self.keep_every} keep_shards={self.keep_shards}"
 
 
 def due(run: Path, rule: Rule) -> list[Tombstone]:
     """Return what the rule lets go, largest first. Raises LineageError where the run cannot say what it still needs."""
-    records = lineage.read_all(run)
-    needed = _needed(run, records, rule)
-    day = datetime.now(UTC).date().isoformat()
-    found = []
-    for record in records:
-        for artifact in record.outputs.values():
-            place = run / artifact.path
-            if artifact.path in needed or not artifact.path.startswith(KINDS) or not place.exists():
-                continue
-            if expired.hash_of(run, artifact.path) is not None:
-                continue
-            size = _size(place)
-            found.append(
-                Tombstone(path=artifact.path, sha256=artifact.sha256, bytes=size, day=day, rule=str(rule))
-            )
+    found, known = [], expired.read(run)
+    for tombstone in _let_go(run, rule, _state(run), lineage.read_all(run)):
+        place = run / tombstone.path
+        if place.exists() and (expired.is_there(place) or tombstone.path not in known):
+            found.append(dataclasses.replace(tombstone, bytes=_size(place)))
     return sorted(found, key=lambda t: (-t.bytes, t.path))
+
+
+def due_in_store(run: Path, rule: Rule, store: str, *, before: int) -> list[Tombstone]:
+    """Return what the rule lets go of a run whose files lie below a store's URL; ``run`` holds the small ones.
+
+    Only what steps before an iteration made, since steps of it may have to be repeated; and what no tombstone stands
+    for is due even where it is gone, since a killed attempt may have deleted it and not told.
+    """
+    known, root = expired.read(run), f"{store.rstrip('/')}/"
+    state = {
+        name: [str(v).removeprefix(root) for v in value] if isinstance(value, list) else str(value).removeprefix(root)
+        for name, value in _state(run).items()
+    }
+    records = [record for record in lineage.read_all(run) if record.order < before]
+    return [tombstone for tombstone in _let_go(run, rule, state, records) if tombstone.path not in known]
+
+
+def _let_go(
+    run: Path, rule: Rule, state: Mapping[str, object], records: Sequence[StepRecord]
+) -> Iterator[Tombstone]:
+    """Yield all that is on record and that the rule does not keep, by path, with 0 bytes."""
+    needed = _needed(run, records, rule, state)
+    day = datetime.now(UTC).date().isoformat()
+    seen: set[str] = set()
+    for artifact in (a for record in records for a in record.outputs.values()):
+        if artifact.path not in needed | seen and artifact.path.startswith(KINDS):
+            seen.add(artifact.path)
+            yield Tombstone(path=artifact.path, sha256=artifact.sha256, bytes=0, day=day, rule=str(rule))
+
+
+def tidy(config: RunConfig, run: Path) -> None:
+    """Expire what the configuration lets go, at the end of an iteration."""
+    rule = Rule.of(config)
+    if rule is not None and (run / "state.json").is_file() and (gone := expire(run, rule)):
+        log.info("expired by rule: %s", ", ".join(t.path for t in gone))
+
+
+def expire_in_store(run: Path, tombstones: Iterable[Tombstone], files: Any, store: str) -> None:
+    """Delete outputs below a store's URL through its fsspec file system; their tombstones go into ``run``."""
+    told = []
+    for tombstone in tombstones:
+        place = f"{store.rstrip('/')}/{tombstone.path}"
+        found = {p: d for p, d in files.find(place, detail=True).items() if not p.endswith(f"/{expired.STUB}")}
+        told.append((dataclasses.replace(tombstone, bytes=sum(int(d["size"]) for d in found.values())), list(found)))
+    expired.add(run, (tombstone for tombstone, _ in told))
+    for _, paths in told:
+        if paths:
+            files.rm(paths)
 
 
 def expire(run: Path, rule: Rule) -> list[Tombstone]:
@@ -74,9 +126,8 @@ def expire(run: Path, rule: Rule) -> list[Tombstone]:
     return tombstones
 
 
-def _needed(run: Path, records: list[StepRecord], rule: Rule) -> set[str]:
+def _needed(run: Path, records: Sequence[StepRecord], rule: Rule, state: Mapping[str, object]) -> set[str]:
     """Return the paths, relative to the run, that must stay."""
-    state = _state(run)
     ledger = Ledger.from_json((run / str(state["ledger"])).read_text(encoding="utf-8"))
     last = ledger.iteration
     kept = {f"checkpoints/{i:04d}" for i in range(max(0, last - rule.keep_recent + 1), last + 1)}

@@ -1,4 +1,4 @@
-"""How a setting is declared, and the sections about what generates tokens."""
+"""How a setting is declared, and the sections about what generates tokens and what stays on the disk."""
 
 from __future__ import annotations
 
@@ -48,3 +48,13 @@ class EndpointConfig:
     limit_name: str = setting("max_tokens", "limit's name", choices=("max_tokens", "max_completion_tokens"))
     cassette: str = setting("", "JSON-lines file of replies: what it holds is never asked again")
     replay_only: bool = setting(False, "answer from the cassette alone; a request it lacks stops the run")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetentionConfig:
+    """What stays on the disk as a run goes on; what it needs, its pool, champion and cold start stay in any case."""
+
+    enabled: bool = setting(True, "after every iteration delete what the numbers below let go, with its hash kept")
+    keep_recent: int = setting(8, "newest checkpoints that stay, each with what replays the step that made it", low=1)
+    keep_every: int = setting(0, "every how many-th checkpoint stays besides; 0 is none", low=0)
+    keep_shards: int = setting(32, "newest iterations whose turns stay", low=1)

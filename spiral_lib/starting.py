@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 def open_run(config: RunConfig, run: Path, *, resume_from: Path | None = None) -> None:
-    """Create the run folder with its resolved configuration, once it is clear that the run can begin.
+    """Create the run folder with its resolved configuration, once it is clear that the run can begin, and claim it.
 
-    Raises ConfigError where another run lives in the folder, LineageError where ``resume_from`` is no run folder, and
-    what ``preflight`` raises; the disk is untouched then.
+    Raises ConfigError where another run or another process lives in the folder, LineageError where ``resume_from`` is
+    no run folder, and what ``preflight`` raises; the disk is untouched then.
     """
     preflight.check(config, fresh=resume_from is None)
     if resume_from is not None:
@@ -34,9 +34,10 @@ def open_run(config: RunConfig, run: Path, *, resume_from: Path | None = None) -
     try:
         if written.is_file():
             require_same(config, written.read_text(encoding="utf-8", errors="replace"), str(run))
-        elif run.exists() and any(run.iterdir()):
+        elif run.exists() and any(p.name != durable.LOCK for p in run.iterdir()):
             raise ConfigError(f"'{run}' is not empty and not a run folder; choose another folder with --out")
         run.mkdir(parents=True, exist_ok=True)
+        durable.claim(run)
         durable.write_text(written, dump_yaml(config))
     except OSError as error:
         raise ConfigError(f"cannot write to '{run}': {error}; choose another folder with --out") from error
@@ -109,7 +110,8 @@ def cold_start(config: RunConfig, run: Path) -> State:
 
 def _forget_unbegun(run: Path) -> None:
     """Remove a run folder that holds nothing but its configuration: a refused run leaves nothing behind."""
-    if {p.name for p in run.iterdir()} <= {"config.yaml", "checkpoints"} and not any((run / "checkpoints").glob("*")):
+    begun = {p.name for p in run.iterdir()} - {"config.yaml", "checkpoints", durable.LOCK}
+    if not begun and not any((run / "checkpoints").glob("*")):
         shutil.rmtree(run)
 
 

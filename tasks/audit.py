@@ -1,13 +1,11 @@
 """Audits: every hash from a score back to seeds and code, again."""
 
 import html
-import shutil
-from pathlib import Path
 
 from flytekit import Deck, task
 from flytekit.types.directory import FlyteDirectory
 
-from spiral_lib import lineage, registry_runs
+from spiral_lib import lineage, published, registry_runs, stored
 from spiral_lib.errors import LineageError
 from spiral_lib.registry import Registry
 from tasks.config import user_errors
@@ -20,10 +18,9 @@ AUDIT = SMALL
 @task(container_image=CPU_IMAGE, requests=AUDIT, enable_deck=True, deck_fields=())
 def audit_run(run: FlyteDirectory) -> str:
     """Verify a run folder or the store root of a remote run; a broken link fails the task and is named."""
-    with user_errors():
-        folder = _laid_out(local(run))
-        found = [str(problem) for problem in lineage.audit(folder)]
-        return _conclude(f"run {run.remote_source or folder}", len(lineage.read_all(folder)), "step records", found)
+    with user_errors(), stored.opened(str(local(run))) as folder:
+        found = [str(problem) for problem in lineage.audit(folder) + published.problems(folder)]
+        return _conclude(f"run {run.remote_source or run.path}", len(lineage.read_sound(folder)), "step records", found)
 
 
 @task(container_image=CPU_IMAGE, requests=AUDIT, enable_deck=True, deck_fields=())
@@ -39,14 +36,6 @@ def audit_registry(registry: str, name: str) -> str:
         if not aliases:
             found.append(f"'{name}' has no alias in registry '{registry}'; publish and promote a version first")
         return _conclude(f"registry {registry}, {name}", len(aliases), "aliases", found)
-
-
-def _laid_out(folder: Path) -> Path:
-    """Return a folder laid out as a run folder: in a store the newest small files lie in ``history/<iteration>``."""
-    kept = sorted(p for p in (folder / "history").glob("*") if (p / "lineage").is_dir())
-    if kept:
-        shutil.copytree(kept[-1], folder, dirs_exist_ok=True)
-    return folder
 
 
 def _conclude(what: str, number: int, of_what: str, problems: list[str]) -> str:

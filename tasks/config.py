@@ -13,7 +13,7 @@ from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
 from spiral_lib import config as configs
-from spiral_lib import pipeline, preflight, presets, registry_runs, starting
+from spiral_lib import durable, pipeline, preflight, presets, registry_runs, starting
 from spiral_lib.config import RunConfig
 from spiral_lib.errors import ConfigError, SpiralError
 from tasks.command_line import refuse_missing_paths, stop
@@ -46,7 +46,8 @@ def user_errors(out: str = "") -> Iterator[None]:
         logging.getLogger("spiral_lib").addHandler(handler)
         logging.getLogger("spiral_lib").setLevel(logging.INFO)
     try:
-        yield
+        with durable.told_when_full(out):
+            yield
     except SpiralError as error:
         if is_local():
             raise click.ClickException(str(error)) from error

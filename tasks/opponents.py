@@ -2,16 +2,19 @@
 
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flytekit import Deck, task
+from flytekit import Deck, FlyteContextManager, task
 from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
 from spiral_lib import config as configs
-from spiral_lib import deciding, report
+from spiral_lib import deciding, report, retention
 from spiral_lib import state as paths
+from spiral_lib.config import RunConfig
+from spiral_lib.expired import Tombstone
 from tasks.config import user_errors
 from tasks.resources import CACHE_VERSION, CPU_IMAGE, SITE, SMALL
 from tasks.types import Learned, Scores, TrainState, file, history, is_remote, local, paths_of, placed, run_folder
@@ -29,8 +32,10 @@ from tasks.types import Learned, Scores, TrainState, file, history, is_remote, l
 def decide(state: TrainState, learned: Learned, scores: Scores | None, config: str, out: str) -> TrainState:
     """Accept, hold or roll back the candidate; snapshot the pool; bring ledger, metrics and report up to date."""
     with user_errors(out), run_folder(out, CPU_IMAGE) as run:
+        settings = configs.from_text(config)
         if is_remote(out):
             _bring_history(state, learned, scores, run)
+        waiting = _due(settings, run, out, before=state.iteration + 1)
         before = paths_of(state, run, out)
         candidate = paths.Learned(
             checkpoint=placed(learned.checkpoint, run, out),
@@ -39,7 +44,7 @@ def decide(state: TrainState, learned: Learned, scores: Scores | None, config: s
             shards=tuple(placed(s, run, out) for s in learned.shards[-1:]),
         )
         evaluation = placed(scores.evaluation, run, out) if scores is not None else None
-        after = deciding.decide(configs.from_text(config), before, candidate, evaluation, run=run)
+        after = deciding.decide(settings, before, candidate, evaluation, run=run)
         Deck("SPIRAL", report.body(report.read(run)))
         known = _known_items(state, learned, scores, before, candidate, evaluation)
         kept = {
@@ -53,6 +58,9 @@ def decide(state: TrainState, learned: Learned, scores: Scores | None, config: s
         opponents = [known[o] for o in after.opponents]
         if is_remote(out):
             _write_state(run, after, kept, opponents)
+            _expire(run, out, waiting, _due(settings, run, out, before=after.iteration))
+        else:
+            retention.tidy(settings, run)
         return TrainState(
             iteration=after.iteration,
             **kept,
@@ -61,6 +69,20 @@ def decide(state: TrainState, learned: Learned, scores: Scores | None, config: s
             history=history(run, out, after.iteration),
             replies=None if scores is None else scores.replies,
         )
+
+
+def _due(config: RunConfig, run: Path, out: str, *, before: int) -> list[Tombstone]:
+    """Return what the state in the run folder lets go in the store, of what was made before an iteration."""
+    rule = retention.Rule.of(config)
+    return [] if rule is None or "://" not in out else retention.due_in_store(run, rule, out, before=before)
+
+
+def _expire(run: Path, out: str, before: Sequence[Tombstone], after: Sequence[Tombstone]) -> None:
+    """Delete in the store what neither the state before nor the one after this iteration needs."""
+    paths = {tombstone.path for tombstone in before}
+    if gone := [tombstone for tombstone in after if tombstone.path in paths]:
+        files = FlyteContextManager.current_context().file_access.get_filesystem_for_path(out)
+        retention.expire_in_store(run, gone, files, out)
 
 
 def _write_state(run: Path, after: paths.State, kept: dict[str, Any], opponents: list[FlyteDirectory]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from spiral_lib.cli._options import folder, json_option
+from spiral_lib.cli._options import json_option
 from spiral_lib.cli._screen import print_json, print_table, progress
 
 
@@ -17,21 +17,32 @@ Examples:
   spiral audit runs/tiny-0f3a1c2b
   spiral audit runs/tiny-0f3a1c2b --why eval/kuhn_poker/exploitability
   spiral audit runs/tiny-0f3a1c2b --replay 2/segment
+  spiral audit s3://bucket/runs/kuhn-1
 
 \b
 Exit code 1 when a link is broken or a replay differs. Replaying works in a scratch copy beside the run."""
 )
-@click.argument("run", type=folder())
+@click.argument("run")
 @click.option("--why", "metric", metavar="METRIC", help="Print the steps behind one number.")
 @click.option("--iteration", type=click.IntRange(0), help="With --why: of this iteration.  [default: the last]")
 @click.option("--replay", "step", metavar="STEP", help="Run a step again and compare, such as segment or 2/segment.")
 @json_option
-def COMMAND(run: Path, metric: str | None, iteration: int | None, step: str | None, as_json: bool) -> int:
-    """Hash everything in RUN again, follow every input to the step that made it, check what the run shows."""
-    if metric is not None:
-        return _why(run, metric, iteration, as_json)
-    if step is not None:
-        return _replay(run, step, as_json)
+def COMMAND(run: str, metric: str | None, iteration: int | None, step: str | None, as_json: bool) -> int:
+    """Hash everything in RUN again, follow every input to the step that made it, check what the run shows.
+
+    RUN is a run folder, or what a run of the cluster left in a store: its URL, or a copy of that on this machine.
+    """
+    from spiral_lib import stored
+
+    with stored.opened(run) as place:
+        if metric is not None:
+            return _why(place, metric, iteration, as_json)
+        if step is not None:
+            return _replay(place, step, as_json)
+        return _audit(place, run, as_json)
+
+
+def _audit(run: Path, shown: str, as_json: bool) -> int:
     from spiral_lib import lineage, published
 
     with progress("hashing", None, unit=""):
@@ -42,7 +53,7 @@ def COMMAND(run: Path, metric: str | None, iteration: int | None, step: str | No
     if not problems:
         records = lineage.read_all(run)
         outputs = sum(len(r.outputs) for r in records)
-        click.echo(f"{run} is whole: {len(records)} steps, {outputs} outputs hash to what was recorded")
+        click.echo(f"{shown} is whole: {len(records)} steps, {outputs} outputs hash to what was recorded")
         return 0
     click.echo(f"first broken link: {problems[0]}")
     for problem in problems[1:]:

@@ -32,10 +32,14 @@ def COMMAND(
     run: Path, keep_recent: int, keep_every: int, keep_shards: int, dry_run: bool, as_json: bool
 ) -> None:
     """Delete old checkpoints, optimizer states and shards of RUN that nothing needs."""
-    from spiral_lib import retention
+    from spiral_lib import durable, retention
 
     rule = retention.Rule(keep_recent=keep_recent, keep_every=keep_every, keep_shards=keep_shards)
-    gone = retention.due(run, rule) if dry_run else retention.expire(run, rule)
+    durable.claim(run)
+    try:
+        gone = retention.due(run, rule) if dry_run else retention.expire(run, rule)
+    finally:
+        durable.release(run)
     if as_json:
         print_json({"dry_run": dry_run, "expired": [dataclasses.asdict(t) for t in gone]})
         return

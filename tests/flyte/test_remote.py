@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import control_plane
 import micro_runs
 import pytest
 from flytekit.types.directory import FlyteDirectory
@@ -15,9 +15,6 @@ from spiral_lib import checkpoints, lineage, pipeline, trajectories
 from spiral_lib.config import dump_yaml, resolve
 from spiral_lib.state import read_state
 from tasks.audit import audit_run
-
-ROOT = Path(__file__).parents[2]
-TOOL = ROOT.parent / "shared" / "tools" / "miniflyte"
 
 OVERRIDES = (
     "cold_start.steps=20 cold_start.batch=8 cold_start.examples=200 cold_start.bank_examples=10 "
@@ -28,40 +25,9 @@ OVERRIDES = (
 )
 
 
-def without_the_project(folder: Path) -> Path:
-    """Return the interpreter of an environment with this one's packages but not the project: the container image.
-
-    The project must come out of the code archive alone, as it does in a cluster.
-    """
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    here, there = Path(sys.prefix), folder / "lib" / version / "site-packages"
-    there.mkdir(parents=True)
-    (folder / "bin").mkdir()
-    (folder / "pyvenv.cfg").write_text((here / "pyvenv.cfg").read_text())
-    for package in (here / "lib" / version / "site-packages").iterdir():
-        if "spiral" not in package.name:
-            (there / package.name).symlink_to(package)
-    (folder / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
-    for script in (here / "bin").glob("pyflyte*"):
-        body = script.read_text().split("\n", 1)[1]
-        copy = folder / "bin" / script.name
-        copy.write_text(f"#!{folder / 'bin' / 'python'}\n{body}")
-        copy.chmod(0o755)
-    return folder / "bin" / "python"
-
-
 @pytest.fixture
-def plane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    if not TOOL.is_dir():
-        pytest.skip(f"the Flyte control plane stand-in is not here: {TOOL}")
-    if sys.prefix == sys.base_prefix:
-        pytest.skip("needs a virtual environment to make an image from")
-    monkeypatch.syspath_prepend(str(TOOL))
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    from miniflyte import MiniFlyte
-
-    python = without_the_project(tmp_path / "image")
-    with MiniFlyte(state=tmp_path / "plane", project_dir=ROOT, python=str(python)) as made:
+def plane(tmp_path: Path) -> Iterator[Any]:
+    with control_plane.opened(tmp_path) as made:
         yield made
 
 
@@ -71,7 +37,7 @@ def test_a_remote_training_ends_at_the_checkpoint_of_the_local_one(plane: Any, t
     out = "s3://mini/runs/micro"
     arguments = ("--preset", "smoke", "--overrides", OVERRIDES, "--out", out)
     execution = plane.run_remote("workflows/spiral.py", "train", *arguments, timeout=2000)
-    assert execution.phase_name == "SUCCEEDED", f"{execution.tree()}\n{execution.error and execution.error.msg}"
+    assert execution.phase_name == "SUCCEEDED", control_plane.why(execution)
     run = Path(plane.store.path(out))
     local = tmp_path / "local"
     pipeline.train(resolve(preset="smoke", overrides=OVERRIDES), local)

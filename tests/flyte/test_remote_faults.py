@@ -1,0 +1,115 @@
+"""What goes wrong in a cluster: lost nodes, failed runs that go on, dead shards. One control plane for all of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import control_plane
+import micro_runs
+import pytest
+from control_plane import IMAGE, why
+
+from spiral_lib import lineage, pipeline, trajectories
+from spiral_lib.config import resolve
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+
+MICRO = (
+    "cold_start.steps=10 cold_start.batch=8 cold_start.examples=100 cold_start.bank_examples=10 "
+    "cold_start.gate_matches=2 model.hidden=48 model.layers=2 model.mlp=96 rollout.matches=6 "
+    "rollout.max_invalid_share=1 rollout.max_new_tokens=16 opponents.self_play=1 opponents.pool=0 "
+    "evaluation.matches=2 evaluation.exploitability_replies=1 " + micro_runs.WITHOUT_EVALUATION
+)
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    # The default image of flytekit has neither torch nor the project: a task that would run in it is refused.
+    folder = tmp_path_factory.mktemp("cluster")
+    with control_plane.opened(folder, system_retries=0, forbid_images=("flytekit",)) as made:
+        yield made
+
+
+def train(plane: Any, out: str, overrides: str, **options: Any) -> Any:
+    arguments = ("--preset", "smoke", "--overrides", f"{MICRO} {overrides}", "--out", out)
+    return plane.run_remote("workflows/spiral.py", "train", *arguments, timeout=1200, **options)
+
+
+def lose(plane: Any, *losses: dict[str, Any]) -> None:
+    """Let attempts be killed as by the loss of their node."""
+    from miniflyte.engine import Chaos
+
+    plane.engine.chaos = [Chaos(**loss) for loss in losses]
+
+
+def phases(node: Any, index: int | None = None) -> list[str]:
+    return [attempt.phase for attempt in node.attempts if attempt.index == index]
+
+
+def test_a_failed_run_goes_on_from_the_cache_or_by_recovery_and_a_lost_learner_from_its_last_save(
+    plane: Any, tmp_path: Path
+) -> None:
+    out, overrides = "s3://mini/runs/chain", "rollout.steps_per_iteration=3 rollout.save_every=1"
+    segment = r"\.play_and_learn$"
+    lose(
+        plane,
+        {"task": segment, "attempt": 0, "wait_for": "iteration 1, step 2 of 3"},
+        {"task": segment, "attempt": None, "wait_for": "iteration 2, step", "times": 99},
+    )
+    failed = train(plane, out, f"{overrides} iterations=4")
+    assert failed.phase_name == "FAILED" and "preempted" in failed.error.msg, why(failed)
+    first, second = failed.find(segment)[:2]
+    assert phases(first) == ["RETRYABLE", "SUCCEEDED"]
+    assert re.search(r"iteration 1 goes on after step [12] of 3", Path(first.attempts[1].log).read_text())
+    assert phases(second)[-1] == "FAILED"
+
+    lose(plane)
+    again = train(plane, out, f"{overrides} iterations=2")
+    assert again.phase_name == "SUCCEEDED", why(again)
+    assert [n.cache for n in again.find(segment)] == ["HIT", "MISS"]
+    assert [n.cache for n in again.find(r"\.cold_start$")] == ["HIT"]
+
+    done = plane.pyflyte("execution", "--execution-id", failed.id.name, "recover")
+    name = done.stdout.strip().splitlines()[-1].rsplit(":", 1)[-1]
+    recovered = plane.engine.executions[("flytesnacks", "development", name)].wait(1200)
+    assert recovered.phase_name == "SUCCEEDED", why(recovered)
+    assert [n.cache for n in recovered.find(segment)][1:] == ["HIT", "MISS", "MISS"]
+    assert sum(n.phase == RECOVERED for n in recovered.nodes.values()) >= 3
+
+    local = tmp_path / "local"
+    pipeline.train(resolve(preset="smoke", overrides=f"{MICRO} {overrides} iterations=4"), local)
+    run = Path(plane.store.path(out))
+    assert micro_runs.checkpoint_ids(run) == micro_runs.checkpoint_ids(local)
+    records = lineage.read_all(run / "history" / "0004")
+    assert {r.image for r in records} == {IMAGE}
+    assert not [a.path for r in records for a in r.inputs.values() if Path(a.path).is_absolute()]
+
+
+def test_a_shard_lost_once_is_played_again_and_one_lost_for_good_is_left_out_under_its_own_number(
+    plane: Any, tmp_path: Path
+) -> None:
+    out = "s3://mini/runs/shards"
+    overrides = "rollout.shards=3 rollout.max_bad_shards=0.4 iterations=1 rollout.steps_per_iteration=1"
+    shard = {"task": r"\.play_shard$", "after": 0.0}
+    lose(plane, {**shard, "attempt": None, "index": 1, "times": 9}, {**shard, "attempt": None, "index": 2, "times": 9})
+    failed = train(plane, out, overrides)
+    assert failed.phase_name == "FAILED", why(failed)
+
+    lose(plane, {**shard, "attempt": 0, "index": 1}, {**shard, "attempt": None, "index": 2, "times": 9})
+    execution = train(plane, out, overrides)
+    assert execution.phase_name == "SUCCEEDED", why(execution)
+    (mapped,) = [n for n in execution.nodes.values() if n.is_array]
+    assert phases(mapped, 0) == ["SUCCEEDED"], "from the cache"
+    assert phases(mapped, 1) == ["RETRYABLE", "SUCCEEDED"]
+    assert phases(mapped, 2)[-1] == "FAILED"
+    run = Path(plane.store.path(out))
+    (learned,) = [r for r in lineage.read_all(run / "history" / "0001") if r.step == "learn"]
+    assert {n for n in learned.inputs if n.startswith("turns")} == {"turns-00", "turns-01"}
+    played = [e.id for f in sorted((run / "trajectories").rglob("*.parquet")) for e in trajectories.read_episodes([f])]
+    assert played == ["000001-000000", "000001-000003", "000001-000001", "000001-000004"], "each in its own shard"
+
+
+RECOVERED = 10
