@@ -21,6 +21,8 @@ HEALTHY = {
     "reasoning/invalid_share": 0.02,
     "reasoning/seat_share": 0.55,
     "reasoning/seat_share_n": 128.0,
+    "reasoning/state_dependence": 0.2,
+    "reasoning/state_dependence_n": 250.0,
     "learner/grad_norm": 0.08,
 }
 GRAD_NORMS = (0.5, 0.1, 0.09, 0.08)
@@ -189,6 +191,7 @@ def test_a_disabled_gate_accepts_and_still_reports_alarms() -> None:
 STREAMS = {
     "short_responses": ("reasoning/median_tokens", (12.0, 5.0)),
     "low_variety": ("reasoning/distinct_4grams", (0.02, 0.01)),
+    "same_reasoning": ("reasoning/state_dependence", (0.1, 0.0)),
     "empty_reasoning": ("reasoning/empty_share", (0.7, 0.99)),
     "invalid_actions": ("reasoning/invalid_share", (1.0,)),
     "one_seat_wins": ("reasoning/seat_share", (0.9, 0.95)),
@@ -238,6 +241,49 @@ def test_alarms_are_relative_to_a_cold_start_that_already_reasons_little() -> No
 def test_a_seat_share_over_few_decisive_matches_is_no_alarm() -> None:
     few = {**HEALTHY, "reasoning/seat_share": 1.0, "reasoning/seat_share_n": 12.0}
     assert decide(evaluation(exploitability=0.1), training=few).alarms == ()
+
+
+@pytest.mark.parametrize(
+    ("now", "start"),
+    [
+        ({"reasoning/state_dependence": 0.0, "reasoning/state_dependence_n": 60.0}, {}),
+        ({"reasoning/state_dependence": 0.0}, {"reasoning/state_dependence_n": 60.0}),
+        ({"reasoning/state_dependence": -0.01}, {"reasoning/state_dependence": 0.08}),
+        ({"reasoning/state_dependence": 0.051}, {}),
+    ],
+    ids=["few now", "few at the start", "never followed", "still follows"],
+)
+def test_reasoning_that_cannot_be_said_to_have_lost_its_cards_is_no_alarm(
+    now: dict[str, float], start: dict[str, float]
+) -> None:
+    found = decide(
+        evaluation(exploitability=0.1), cold_start=evaluation(metrics=start), training={**HEALTHY, **now}
+    )
+    assert found.alarms == ()
+
+
+def test_an_iteration_without_any_signal_is_a_vanished_gradient() -> None:
+    training = {k: v for k, v in HEALTHY.items() if k != "learner/grad_norm"}
+    found = [
+        decide(evaluation(exploitability=0.1), training={**training, "learner/no_signal": x}).alarms for x in (0.9, 1)
+    ]
+    assert found == [(), ("gradient_vanished",)]
+
+
+def test_an_iteration_that_is_not_evaluated_is_decided_by_its_alarms_alone() -> None:
+    def watch(training: dict[str, float], on_collapse: str, enabled: bool = True) -> gates.GateDecision | None:
+        config = replace(CONFIG, gates=replace(CONFIG.gates, on_collapse=on_collapse, enabled=enabled))
+        return gates.watch(cold_start=evaluation(), ledger=Ledger(), training=training, config=config)
+
+    bad = {**HEALTHY, "reasoning/invalid_share": 1.0}
+    assert watch(dict(HEALTHY), "rollback") is None
+    assert watch(bad, "rollback", enabled=False) is None
+    found = {p: watch(bad, p) for p in ("hold", "rollback", "halt")}
+    assert {p: (d.decision, d.halt, d.alarms) for p, d in found.items() if d} == {
+        "hold": (Decision.HOLD, False, ("invalid_actions",)),
+        "rollback": (Decision.ROLLBACK, False, ("invalid_actions",)),
+        "halt": (Decision.HOLD, True, ("invalid_actions",)),
+    }
 
 
 def test_a_small_gradient_is_no_alarm_before_there_is_a_history() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from spiral_lib.evaluation import reasoning
 from spiral_lib.types import EndReason, Episode, Turn
 
@@ -81,3 +85,30 @@ def test_variety_does_not_fall_with_the_amount_of_text() -> None:
     assert few["reasoning/distinct_4grams"] == many["reasoning/distinct_4grams"] == 1.0
     repeated = reasoning.metrics([episode(*([turns[0]] * 3000))])
     assert repeated == {**repeated, "reasoning/distinct_4grams": 17 / 8192}
+
+
+def hand(card: str, text: str, *, actions: tuple[str, ...] = (), number: int = 0) -> Episode:
+    """A match in which the learner, holding a card, replies after the given actions."""
+    before = [replace(turn("", (), policy="random"), index=i, action=a) for i, a in enumerate(actions)]
+    own = replace(turn(f"{text} \\boxed{{[bet]}}", (1, number)), index=len(actions), info_state=card)
+    return replace(episode(*before, own), id=f"{card}-{number}-{text}")
+
+
+def test_state_dependence_is_how_much_less_alike_replies_to_different_cards_are() -> None:
+    # Words and pairs: one card shares all of "I hold J", two cards share I, hold and "I hold" of five.
+    told = [hand(card, f"I hold {card}", number=i) for card in "JQ" for i in range(2)]
+    found = reasoning.metrics(told)
+    assert found["reasoning/state_dependence"] == pytest.approx(1 - 3 / 5)
+    assert found["reasoning/state_dependence_n"] == 4
+    same = [hand(card, text, number=i) for card in "JQ" for i, text in enumerate(("I wait", "we bet"))]
+    mixed = reasoning.metrics([*same, *same])
+    assert mixed["reasoning/state_dependence"] == pytest.approx(1 - 0.5 / (1 / 3)), "copies of one reply lower it"
+    assert reasoning.metrics([hand(c, "I see") for c in "JQJQ"])["reasoning/state_dependence"] == pytest.approx(0.0)
+
+
+def test_state_dependence_compares_only_replies_after_the_same_actions() -> None:
+    told = [hand("J", "low", actions=("[check]",)), hand("J", "low"), hand("Q", "mid")]
+    assert "reasoning/state_dependence" not in reasoning.metrics(told), "no card was held twice after the same actions"
+    told += [hand("J", "low", number=1), hand("Q", "mid", number=1)]
+    found = reasoning.metrics(told)
+    assert (found["reasoning/state_dependence"], found["reasoning/state_dependence_n"]) == (1.0, 4)
