@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from spiral_lib.games import _duel_base as base
 from spiral_lib.games._duel_tree import Array
 from spiral_lib.games.duel_dsl import Expression
@@ -28,16 +30,18 @@ class ClaimDuel(base.Duel):
 
     _claim: Expression | None = None
     _holds: Array
+    _is_true = False
     _stake = base.FULL_STAKE
 
     def _start_checking(
-        self, claim: Expression, holds: Array, digest: Callable[[], str], bank: frozenset[str]
+        self, claim: Expression, holds: Array, share: float, digest: Callable[[], str], bank: frozenset[str]
     ) -> None:
-        self._claim, self._holds = claim, holds
+        """Show the claim to the checker; ``share`` is the share of points at which it fails."""
+        self._claim, self._holds, self._is_true = claim, holds, share == 0.0
         self._stake = base.stake(digest, bank)
         self._signals["problem_length"] = float(len(str(claim)))
         self._signals["duplicate"] = float(self._stake == base.KNOWN_STAKE)
-        self._signals["true_claim"] = float(holds.all())
+        self._signals["true_claim"] = float(self._is_true)
         self._tried: list[tuple[int, ...]] = []
         self._to_move = 1
 
@@ -48,7 +52,7 @@ class ClaimDuel(base.Duel):
         base.no_content(content)
         word = self.accept_word.capitalize()
         self._record.append(f"[{word}]")
-        if self._holds.all():
+        if self._is_true:
             self._checker_wins(f"The {self.claim_word} is {self.true_word}: the {{checker}} wins.")
         else:
             self._signals["fooled"] = 1.0
@@ -101,6 +105,11 @@ class ClaimDuel(base.Duel):
     def _sample_checks(self, claim: Expression) -> Callable[[], tuple[str, ...]]:
         words = (self.accept_word.capitalize(), self.counter_word.capitalize())
         return partial(_checks, self._samples_rng(), claim, self._holds, *words)
+
+
+def failing_share(holds: Array) -> float:
+    """Return the share of points at which a claim fails."""
+    return 1.0 - float(np.count_nonzero(holds) / holds.size)
 
 
 def _checks(

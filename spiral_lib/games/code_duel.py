@@ -19,7 +19,7 @@ from spiral_lib.games import _duel_base as base
 from spiral_lib.games import _duel_tree as tree
 from spiral_lib.games import duel_dsl
 from spiral_lib.games._duel_cards import PROGRAM_CARDS, Card
-from spiral_lib.games._duel_claim import MAX_COUNTERS, MAX_FALSE_SHARE, ClaimDuel
+from spiral_lib.games._duel_claim import MAX_COUNTERS, MAX_FALSE_SHARE, ClaimDuel, failing_share
 from spiral_lib.games._duel_words import in_steps
 from spiral_lib.types import GameSpec
 
@@ -111,8 +111,9 @@ class GAME(ClaimDuel):
         if program.type != "int":
             raise IllegalAction("a program gives a number, such as x + 1", reason="bad_type")
         holds = program.values == self._wanted.values
-        self._start_checking(program, holds, lambda: self._digest(program), self._bank)
-        if 1.0 - holds.mean() > MAX_FALSE_SHARE:
+        share = failing_share(holds)
+        self._start_checking(program, holds, share, lambda: self._digest(program), self._bank)
+        if share > MAX_FALSE_SHARE:
             self._end(-base.FULL_STAKE, "The program is wrong for too many inputs: the generator loses.")
             return
         self._signals["sound_problem"] = 1.0

@@ -17,7 +17,7 @@ from spiral_lib.errors import IllegalAction
 from spiral_lib.games import _duel_base as base
 from spiral_lib.games import duel_dsl
 from spiral_lib.games._duel_cards import CLAIM_CARDS, Card
-from spiral_lib.games._duel_claim import MAX_COUNTERS, MAX_FALSE_SHARE, ClaimDuel
+from spiral_lib.games._duel_claim import MAX_COUNTERS, MAX_FALSE_SHARE, ClaimDuel, failing_share
 from spiral_lib.types import GameSpec
 
 UNIVERSE: Final = {"x": (-10, 10), "y": (-10, 10)}
@@ -96,10 +96,11 @@ class GAME(ClaimDuel):
         if claim.used != frozenset(UNIVERSE):
             raise IllegalAction("the claim must use x and y", reason="unused_variable")
         self._card.check(claim)
-        is_true = bool(claim.values.all())
-        sound = is_tight(claim) if is_true else 1.0 - claim.values.mean() <= MAX_FALSE_SHARE
+        share = failing_share(claim.values)
+        is_true = share == 0.0
+        sound = is_tight(claim) if is_true else share <= MAX_FALSE_SHARE
         self._committed = committed
-        self._start_checking(claim, claim.values, lambda: claim.digest, self._bank)
+        self._start_checking(claim, claim.values, share, lambda: claim.digest, self._bank)
         self._signals["bad_commitment"] = float(committed != str(is_true).lower())
         if self._signals["bad_commitment"] or not sound:
             self._end(-base.FULL_STAKE, "The claim was not sound: the prover loses.")
@@ -162,6 +163,6 @@ def is_tight(claim: duel_dsl.Expression) -> bool:
 def _is_true(numbers: tuple[int, ...], like: duel_dsl.Expression) -> bool:
     """Return whether the claim holds everywhere with other numbers; one that left the language counts as true."""
     try:
-        return bool(duel_dsl.values_with(numbers, like).all())
+        return failing_share(duel_dsl.values_with(numbers, like)) == 0.0
     except IllegalAction:
         return True

@@ -114,7 +114,10 @@ def parse(expr: str, variables: dict[str, tuple[int, int]], *, max_chars: int = 
     if not isinstance(expr, str):
         raise ConfigError(f"an expression is a text, not {expr!r:.40}")
     universe = _universe(variables)
-    grid = _grid(universe)
+    try:
+        grid = _grid(universe)
+    except TypeError:
+        raise ConfigError(f"variables are {variables!r:.60}; names are texts, ranges pairs of whole numbers") from None
     if len(expr) > max_chars:
         raise IllegalAction(f"at most {max_chars} characters are allowed", reason="too_long")
     if grid.num_points <= _CACHED_POINTS:
@@ -194,13 +197,11 @@ class Grid:
 
 
 def _universe(variables: dict[str, tuple[int, int]]) -> Universe:
-    if not isinstance(variables, dict):
-        raise ConfigError(f"variables are a dict such as {{'x': (-10, 10)}}, not {variables!r:.40}")
-    for name, bounds in variables.items():
-        pair = isinstance(bounds, tuple | list) and len(bounds) == 2 and all(type(end) is int for end in bounds)
-        if not isinstance(name, str) or not pair:
-            raise ConfigError(f"variable {name!r:.20} has the range {bounds!r:.40}; it must be a pair of whole numbers")
-    return tuple([(name, low, high) for name, (low, high) in variables.items()])
+    try:
+        return tuple([(name, low, high) for name, (low, high) in variables.items()])
+    except (AttributeError, TypeError, ValueError):
+        form = "{'x': (-10, 10)}"
+        raise ConfigError(f"variables are {variables!r:.60}; they must be a dict of pairs such as {form}") from None
 
 
 def _num_points(universe: Universe) -> int:
@@ -213,7 +214,9 @@ def _num_points(universe: Universe) -> int:
 @functools.lru_cache(maxsize=32)
 def _grid(universe: Universe) -> Grid:
     for name, low, high in universe:
-        if not _NAME.fullmatch(name) or name in WORDS:
+        if type(low) is not int or type(high) is not int:
+            raise ConfigError(f"range {low!r:.20}..{high!r:.20} of '{name}' is not one of whole numbers")
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in WORDS:
             raise ConfigError(f"'{name}' cannot name a variable; use a small letter such as x")
         if not -tree.MAX_VALUE <= low <= high <= tree.MAX_VALUE:
             raise ConfigError(f"range {low}..{high} of '{name}' is empty or too far out")

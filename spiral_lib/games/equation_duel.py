@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final
 
+import numpy as np
+
 from spiral_lib import games, seeds
 from spiral_lib.errors import IllegalAction
 from spiral_lib.games import _duel_base as base
@@ -133,8 +135,8 @@ class GAME(base.Duel):
         remaining = before & hint.values
         self._signals["hints"] += 1.0
         self._record.append(f"Hint: {hint}")
-        is_true = not (self._problem.values & ~hint.values).any()
-        if not is_true or remaining.sum() == before.sum():
+        is_true = not np.count_nonzero(self._problem.values & ~hint.values)
+        if not is_true or np.count_nonzero(remaining) == np.count_nonzero(before):
             self._signals["bad_hint"] = 1.0
             self._end(-self._stake, "The hint was false or ruled out nothing: the proposer loses.")
             return
