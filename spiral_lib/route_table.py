@@ -27,6 +27,7 @@ from spiral_lib.types import Decision, Evaluation
 
 PAGE: Final = "routes.html"
 _NAMES: Final = {"cold_start": "cold start", "sft": "SFT", "rlvr": "RLVR", "self_play": "self-play"}
+_BANK: Final = "eval/bank/accuracy"
 _LEVEL: Final = 0.05
 _PLAYED: Final = (
     ("Illegal turns in evaluation matches", "reasoning/invalid_share", "{:.1%}"),
@@ -102,10 +103,16 @@ def write(start: Path, runs: Mapping[str, Path], out: Path) -> Path:
     """Write ``routes.html``, ``routes.md`` and ``routes.parquet`` into a folder and return the page's path."""
     arms = read_arms(start, runs)
     durable.write_text(out / "routes.md", markdown(arms))
-    with durable.new_file(out / "routes.parquet") as temporary:
-        pq.write_table(pa.Table.from_pylist(list(_long(arms)), schema=_SCHEMA), temporary, compression="zstd")
+    write_rows(arms, out / "routes.parquet")
     durable.write_text(out / PAGE, page("Routes", body(arms)))
     return out / PAGE
+
+
+def write_rows(arms: Sequence[Arm], path: Path) -> Path:
+    """Write the table in long form, a row for each route and measure, as Parquet."""
+    with durable.new_file(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(list(long_rows(arms)), schema=_SCHEMA), temporary, compression="zstd")
+    return path
 
 
 def body(arms: Sequence[Arm]) -> str:
@@ -228,27 +235,29 @@ def notes(arms: Sequence[Arm]) -> list[str]:
 def change(measure: Measure, first: Arm, second: Arm) -> Change:
     """Return how the second differs from the first, by a paired test where both answered or played the same."""
     found = measures.change(measure, first.evaluation.metrics, second.evaluation.metrics)
-    p = _paired_p(measure, first.evaluation, second.evaluation)
-    if p is None:
+    gains = _paired_gains(measure, first.evaluation, second.evaluation)
+    if gains is None:
         return found
-    difference = found.after - found.before
-    better = (difference < 0) == measure.lower_is_better
-    verdict = "not significant" if p >= _LEVEL else "better" if better else "worse"
+    if measure.name == _BANK:
+        worse, better = gains.count(-1.0), gains.count(1.0)
+        tails = stats.sign_test(worse, better), stats.sign_test(better, worse)
+    else:
+        tails = stats.sign_flip_test(gains), stats.sign_flip_test([-g for g in gains])
+    p = min(1.0, 2 * min(tails))
+    verdict = "not significant" if p >= _LEVEL else "better" if sum(gains) > 0 else "worse"
     return dataclasses.replace(found, p=p, verdict=verdict)
 
 
-def _paired_p(measure: Measure, first: Evaluation, second: Evaluation) -> float | None:
-    """Return the two-sided p-value of a paired test; None where there are no pairs."""
-    if measure.name == "eval/bank/accuracy" and len(first.bank_correct) == len(second.bank_correct) > 0:
-        moved = [b - a for a, b in zip(first.bank_correct, second.bank_correct, strict=True)]
-        worse, better = moved.count(-1), moved.count(1)
-        return min(1.0, 2 * min(stats.sign_test(worse, better), stats.sign_test(better, worse)))
+def _paired_gains(measure: Measure, first: Evaluation, second: Evaluation) -> list[float] | None:
+    """Return what the second gained on each item, or on each pair of matches that are not void; None without pairs."""
+    if measure.name == _BANK and len(first.bank_correct) == len(second.bank_correct) > 0:
+        return [float(b) - a for a, b in zip(first.bank_correct, second.bank_correct, strict=True)]
     before, after = (_returns(measure, e) for e in (first, second))
     if not before or len(before) != len(after):
         return None
-    pairs = [(*before[i : i + 2], *after[i : i + 2]) for i in range(0, len(before) - 1, 2)]
-    sums = [c + d - a - b for a, b, c, d in pairs if None not in (a, b, c, d)]  # type: ignore[operator]
-    return min(1.0, 2 * min(stats.sign_flip_test(sums), stats.sign_flip_test([-s for s in sums])))
+    quads = ([*before[i : i + 2], *after[i : i + 2]] for i in range(0, len(before), 2))
+    known = ([r for r in quad if r is not None] for quad in quads)
+    return [quad[2] + quad[3] - quad[0] - quad[1] for quad in known if len(quad) == 4]
 
 
 def _returns(measure: Measure, evaluation: Evaluation) -> tuple[float | None, ...]:
@@ -264,8 +273,8 @@ def _measures(arms: Sequence[Arm]) -> list[Measure]:
     return measures.outside_self_play(*(arm.evaluation.metrics for arm in arms))
 
 
-def _long(arms: Sequence[Arm]) -> Iterator[dict[str, str | float | None]]:
-    """Yield a row for each route and measure, and for what the route took."""
+def long_rows(arms: Sequence[Arm]) -> Iterator[dict[str, str | float | None]]:
+    """Yield a row for each route and measure, and for each thing that the route took."""
     for arm in arms:
         metrics = arm.evaluation.metrics
         for m in _measures(arms):
