@@ -162,7 +162,7 @@ def summary(arms: Sequence[Arm]) -> list[str]:
     lines = []
     for arm in arms[1:]:
         found = [change(m, arms[0], arm) for m in _measures(arms)]
-        judged = [c for c in found if c.verdict]
+        judged = [c for c in found if c.verdict in ("better", "worse", "not significant")]
         better, worse = (sum(c.verdict == word for c in judged) for word in ("better", "worse"))
         tally = f"{better} of {len(judged)} measures significantly better, {worse} worse"
         lines.append(f"{arm.title} against the cold start: {tally}.")
