@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -56,7 +57,7 @@ class Rule:
 def due(run: Path, rule: Rule) -> list[Tombstone]:
     """Return what the rule lets go, largest first. Raises LineageError where the run cannot say what it still needs."""
     found, known = [], expired.read(run)
-    for tombstone in _let_go(run, rule, _state(run), lineage.read_all(run)):
+    for tombstone in _let_go(run, rule, _state(run)):
         place = run / tombstone.path
         if place.exists() and (expired.is_there(place) or tombstone.path not in known):
             found.append(dataclasses.replace(tombstone, bytes=_size(place)))
@@ -74,18 +75,18 @@ def due_in_store(run: Path, rule: Rule, store: str, *, before: int) -> list[Tomb
         name: [str(v).removeprefix(root) for v in value] if isinstance(value, list) else str(value).removeprefix(root)
         for name, value in _state(run).items()
     }
-    records = [record for record in lineage.read_all(run) if record.order < before]
-    return [tombstone for tombstone in _let_go(run, rule, state, records) if tombstone.path not in known]
+    return [tombstone for tombstone in _let_go(run, rule, state, before) if tombstone.path not in known]
 
 
 def _let_go(
-    run: Path, rule: Rule, state: Mapping[str, object], records: Sequence[StepRecord]
+    run: Path, rule: Rule, state: Mapping[str, object], before: float = math.inf
 ) -> Iterator[Tombstone]:
-    """Yield all that is on record and that the rule does not keep, by path, with 0 bytes."""
+    """Yield all on record from before an iteration that the rule does not keep, by path, with 0 bytes."""
+    records = lineage.read_all(run)
     needed = _needed(run, records, rule, state)
     day = datetime.now(UTC).date().isoformat()
     seen: set[str] = set()
-    for artifact in (a for record in records for a in record.outputs.values()):
+    for artifact in (a for record in records if record.order < before for a in record.outputs.values()):
         if artifact.path not in needed | seen and artifact.path.startswith(KINDS):
             seen.add(artifact.path)
             yield Tombstone(path=artifact.path, sha256=artifact.sha256, bytes=0, day=day, rule=str(rule))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import shutil
 from pathlib import Path
 
+import fsspec
 import micro_runs
 import pytest
 
-from spiral_lib import cli, expired, lineage, pipeline, retention
+from spiral_lib import cli, expired, lineage, pipeline, published, retention
 from spiral_lib.config import RunConfig
 from spiral_lib.errors import ConfigError, LineageError
 from spiral_lib.retention import Rule
@@ -142,3 +145,64 @@ def test_the_command_tries_first_and_then_frees(run: Path, capsys: pytest.Captur
     assert cli.run(arguments) == 0
     assert "freed" in capsys.readouterr().out
     assert present(run, "checkpoints") == {"0000", "0002", "0003"}
+
+
+def test_a_run_that_tidies_up_as_it_goes_ends_at_the_same_hashes_and_its_disk_stays_bounded(
+    micro_checkpoint: Path, tmp_path: Path
+) -> None:
+    tidy, whole = tmp_path / "tidy", tmp_path / "whole"
+    rule = "retention.keep_recent=1 retention.keep_shards=1"
+    held: list[set[str]] = []
+    more = f"opponents.capacity=1 opponents.keep_recent=1 iterations=5 {micro_runs.WITHOUT_EVALUATION}"
+    pipeline.train(
+        micro_runs.config(micro_checkpoint, f"{more} {rule}"), tidy, on_state=lambda s: held.append(present(tidy, "."))
+    )
+    pipeline.train(micro_runs.config(micro_checkpoint, f"{more} retention.enabled=false"), whole)
+    assert micro_runs.checkpoint_ids(tidy) == micro_runs.checkpoint_ids(whole)
+    assert present(whole, "checkpoints") == {f"000{i}" for i in range(6)}
+    assert present(tidy, "checkpoints") == {"0000", "0004", "0005"}
+    assert present(tidy, "optimizer") == {"0004", "0005"}
+    assert present(tidy, "trajectories") == {"iteration=0005"}
+    assert lineage.audit(tidy) + published.problems(tidy) == []
+    before = micro_runs.records(tidy)
+    pipeline.train(micro_runs.config(micro_checkpoint, more), tidy)
+    assert micro_runs.records(tidy) == before, "a tidied run does nothing again"
+
+
+def test_expiry_goes_by_iterations_and_not_by_a_clock_that_may_jump(run: Path) -> None:
+    expected = [t.path for t in retention.due(run, TIGHT)]
+    for i, file in enumerate(sorted((run / "lineage").glob("*.json"))):
+        record = lineage.StepRecord.from_json(file.read_text())
+        year = 2099 - i
+        lineage.write(run, dataclasses.replace(record, start=f"{year}-01-01T00:00:00+00:00", seconds=-5.0))
+    for i, path in enumerate(sorted(p for p in run.rglob("*") if p.is_file())):
+        os.utime(path, ((i % 2) * 4_000_000_000 + i, (i % 2) * 4_000_000_000 + i))
+    assert [t.path for t in retention.due(run, TIGHT)] == expected
+    assert lineage.audit(run) + published.problems(run) == []
+
+
+def test_a_run_in_a_store_expires_there_and_what_a_repeated_step_may_need_stays(run: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(run, store)
+    for folder in retention.KINDS:
+        shutil.rmtree(run / folder)
+    content = json.loads((run / "state.json").read_text())
+    url = f"file://{store}"
+    for name, value in content.items():
+        if isinstance(value, str) and value.startswith(retention.KINDS):
+            content[name] = f"{url}/{value}"
+    content["opponents"] = [f"{url}/{path}" for path in content["opponents"]]
+    (run / "state.json").write_text(json.dumps(content))
+    due = retention.due_in_store(run, TIGHT, url, before=3)
+    assert {t.path for t in due} == {t.path for t in retention.due(store, TIGHT)}
+    files = fsspec.filesystem("file")
+    retention.expire_in_store(run, due, files, url)
+    assert present(store, "checkpoints") == {"0000", "0002", "0003"}
+    assert present(store, "optimizer") == {"0002", "0003"}
+    assert retention.due_in_store(run, TIGHT, url, before=3) == []
+    (run / expired.FILE).unlink()
+    again = retention.due_in_store(run, TIGHT, url, before=3)
+    assert {t.path for t in again} == {t.path for t in due}, "a killed attempt is told of once more"
+    retention.expire_in_store(run, again, files, url)
+    shutil.copy(run / expired.FILE, store / expired.FILE)
+    assert lineage.audit(store) == []
