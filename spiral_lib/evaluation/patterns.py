@@ -29,6 +29,9 @@ MAX_CHARS = 60_000
 
 
 _SOME = r"(?:one|two|three|four|five|six|nine|ten|\d+)"
+_SEVERAL = r"(?:two|three|four|several)"
+_GAINS = r"costs?|pays?|wins?|loses?|gain(?:s|ed)?|earns?|brings?"
+_MOVE = r"(?:call|fold|check|bet|raise|accept|reject|roll|hold|pass|deny)(?:ing)?"
 
 
 def _words(*alternatives: str) -> re.Pattern[str]:
@@ -37,14 +40,15 @@ def _words(*alternatives: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rule:
-    """A pattern is present with one ``strong`` marker, or with ``least`` markers of every pattern in ``all_of``.
+    """A pattern is present with one ``strong`` marker, two ``twice`` ones, or ``least`` of every pattern in ``all_of``.
 
-    ``distinct`` counts a marker once, however often it stands there.
+    ``distinct`` counts a marker in ``all_of`` once, however often it stands there.
     """
 
     strong: re.Pattern[str]
     all_of: tuple[re.Pattern[str], ...]
     least: int
+    twice: re.Pattern[str] | None = None
     distinct: bool = False
 
 
@@ -52,22 +56,23 @@ class _Rule:
 _RULES: Mapping[Pattern, _Rule] = {
     Pattern.EXPECTED_VALUE: _Rule(
         strong=_words(
-            r"expected (?:value|gain|loss|return|payoff|profit)", r"in expectation", r"on average",
-            r"in the long run",
-            r"risk against reward", r"weighted", r"the (?:mean|average) is", r"well worth",
+            r"expected (?:value|gain|loss|return|payoff|profit)", r"ev\(", r"in expectation", r"on average",
+            r"in the (?:long run|mean)\b", r"risk against reward", r"weighted", r"the (?:mean|average) is",
+            r"well worth", r"breaks? even",
             r"\d(?:\.\d+)?/?\d* ?(?:\*|×|x|\\times|\\cdot) ?\(?-?\d+(?:/\d+)?\)? ?[-+] ?\(?-?\d?\.?\d*/?\d* ?[*×x]",
         ),
         all_of=(
             _words(
-                r"probabilit\w+", r"chances?\b", r"odds\b", r"likely", r"percent", r"\d+ ?%", r"0\.\d+ ?\*",
-                r"(?:half|a third|a quarter) of the time",
-                rf"{_SOME} (?:times? )?(?:out of|in|of) {_SOME}\b",
+                r"probabilit\w+", r"prob\.", r"chances?\b", r"odds\b", r"likely", r"percent", r"\d+ ?%", r"0\.\d+ ?\*",
+                r"(?:about|one|exactly|has|are) half\b", r"half (?:are|is|of the)\b", r"(?:a third|a quarter) of\b",
+                rf"{_SOME} (?:times? )?(?:out of|in|of) {_SOME}\b", r"(?:a|the) (?:coin|die)\b",
                 r"one[- ](?:third|quarter|half|fifth|in[- ]\w+)\b", r"[1-9]/[1-9]\d?\b", r"(?:once|twice) in\b",
             ),
             _words(
-                rf"(?:costs?|pays?|wins?|loses?|gain(?:s|ed)?|earns?|brings?) (?:me |only |another )?{_SOME}\b",
-                r"worth\b", r"gamble", r"weigh(?:ed|s|ing)?\b", r"average", r"pot\b",
-                r"a (?:clear )?(?:plus|loss)\b", r"for sure\b",
+                rf"(?:{_GAINS}) (?:me |my |only |about |another )?{_SOME}\b",
+                r"worth\b", r"gamble", r"weigh(?:ed|s|ing)?\b", r"average", r"pot\b", r"pay(?:ing)? \w+ (?:chip|to)\b",
+                r"risk(?:s|ing)? \w+", r"profitable", r"equity", r"net\b", r"the price is", r"purchase",
+                r"with \d+ at stake", r"a (?:clear )?(?:plus|loss)\b", r"for sure\b", r"sure thing",
                 r"one die (?:gained|lost)",
             ),
         ),
@@ -75,39 +80,46 @@ _RULES: Mapping[Pattern, _Rule] = {
     ),
     Pattern.CASE_BY_CASE: _Rule(
         strong=_words(
-            r"case by case", r"(?:two|three|four|several|all) (?:cases|possibilities|scenarios|options)",
+            r"case by case", rf"(?:{_SEVERAL}|all) (?:cases|possibilities|scenarios|options|candidates|sorts)",
             r"case (?:1|one|i|a) ?[:.,]", r"option (?:a|1|one) ?[:.,]", r"on the one hand", r"either way",
-            r"(?:for )?each possible", r"both (?:cases|possibilities)",
+            r"either \w[^.;:]{2,80} or\b", r"(?:for )?each possible", r"both (?:cases|possibilities|fail)",
+            r"one by one", r"(?:options|candidates|possibilities) are\b", r"can be \w+, \w+ or \w+",
+            r"(?:go through|look at|try) (?:the|all|every|my|each) (?:columns|rows|moves|cells|options|replies)",
+            r"(?:each|every|all) repl(?:y|ies)\b", r"by the number of\b",
         ),
         all_of=(
             _words(
-                r"(?:if|suppose|assum\w+|what if|in case|unless)\b", r"when (?:the|he|she|it|they|my)\b",
-                r"otherwise",
-                r"(?:were|had) (?:he|she|it|they|the)\b", r"try \d", r"for x =", r"take x [<>]", r"on \d",
-                r"with the (?:jack|queen|king|sum|product|first|second)\b", r"against the (?:jack|queen|king)\b",
-                r"(?:doubling|growing \w+) (?:would|gives?)", r"guess\b",
-                r"(?:call|fold|check|bet|raise|accept|reject|positive|negative)\b[^.:]{0,30}:",
+                r"(?:if|suppose|assum\w+|what if|in case|unless|maybe|perhaps|say (?:i|he|she|it))\b",
+                r"when (?:the|he|she|it|they|my|\w is)\b", r"otherwise", r"right would", r"wrong would",
+                r"(?:were|had) (?:he|she|it|they|the)\b", r"try \d", r"(?:for|take) \w [=<>]", r"on \d",
+                r"with the (?:jack|queen|king|sum|product|first|second)\b", r"against (?:the|a) (?:jack|queen|king)\b",
+                r"(?:doubling|growing \w+) (?:would|gives?)", r"guess\b", r"in (?:row|column|cell) \d",
+                rf"(?:with|on) (?:a )?{_MOVE}\b", rf"(?:{_MOVE}|positive|negative)\b[^.:]{{0,30}}:",
+                r"(?:column|row|cell|reply|\[\d\])(?: \d)?:", r"(?:odd|even) numbers give",
             ),
         ),
         least=2,
     ),
     Pattern.PATTERN_RECOGNITION: _Rule(
         strong=_words(
-            r"(?:same|this|a|the) pattern\b(?! on)", r"sequence", r"symmetr\w+",
-            r"(?:two|three) in (?:a row|the (?:left|right|middle|top|bottom))",
-            r"diagonal", r"fork with", r"same (?:shape|trick|fork|habit)",
-            r"every (?:single )?(?:time|round|turn|game)",
-            r"each (?:turn|time)\b", r"always (?!\.)",
+            r"(?:same|this|a|the) pattern\b(?! on)", r"sequence", r"symmetr\w+", r"mirror (?:image|each|his)",
+            r"(?:two|three|four) (?:rounds |times |games )?in (?:a row|the (?:left|right|middle|top|bottom))",
+            r"diagonal", r"fork with", r"same (?:shape|trick|fork|habit|values)", r"alternat\w+", r"whenever\b",
+            r"(?:every|each) (?:single )?(?:time|round|turn|game|deal|loss)\b", r"(?<!i )always (?!\.)",
             r"in the last (?:two|three|four|\d+) (?:games|rounds|hands|turns)",
-            r"as usual", r"in rounds? \d", r"so far (?:he|she|they|my opponent) (?:has|have)",
-            r"the following (?:term|number)",
-            r"next (?:term|number|odd)", r"\w+ is next\b", r"start over", r"writes it twice",
+            r"in (?:all|most) (?:of )?(?:our|the|his|her|their) (?:games|rounds|hands|turns)",
+            r"has \w+ in \w+ of (?:the )?\w+ (?:games|rounds|hands|turns)", r"(?:third|fourth|fifth) time\b",
+            r"as usual", r"in rounds? \d", r"so far (?:he|she|they|my opponent|had|has)\b",
+            r"(?:each|every) (?:number|term) is", r"of the form", r"pascal", r"(?:odd|even) powers",
+            r"the rule is", r"with period", r"it goes \w+, \w+, \w+",
+            r"the following (?:term|number)", r"(?:term|number) that comes (?:after|next)",
+            r"next (?:term|number|odd)", r"\w+ is next\b", r"start over", r"writes it twice", r"well-known",
         ),
         all_of=(
             _words(
                 r"again\b", r"habit", r"repeat\w*", r"never\b", r"usual\w*", r"as before", r"like (?:in|before)",
-                r"just like", r"differences?", r"doubles?", r"last digit", r"powers? of", r"multiples? of",
-                r"opponent has (?:bet|checked)", r"already owns", r"all along",
+                r"just like", r"differences?", r"doubles?", r"last digits?", r"powers? of", r"multiples? of",
+                r"opponent has (?:bet|checked)", r"already owns", r"all along", r"copy", r"the next (?:one )?should",
             ),
         ),
         least=2,
@@ -115,20 +127,29 @@ _RULES: Mapping[Pattern, _Rule] = {
     ),
     Pattern.DECOMPOSITION: _Rule(
         strong=_words(
-            r"break (?:this|it|the \w+) (?:down|into)", r"step 1\b", r"sub-?(?:goals?|problems?|tasks?)",
+            r"break (?:this|it|the \w+) (?:down|into)", r"(?:step|stage) (?:1|one)\b",
+            r"sub-?(?:goals?|problems?|tasks?)",
             r"smaller (?:ones|problems|parts|grids)", r"one (?:thing|step) at a time", r"my plan\b",
-            r"part (?:one|1|a)\b",
-            r"(?:split|cut|divide) (?:this|it|the \w+) (?:in|into|up)\b", r"the (?:two |three )?parts",
-            r"layer by layer",
-            r"one after the other", r"two things", r"a part for", r"write \d+ as", r"solve for \w+ in", r"to do so",
-            r"to (?:count|find|get) the \w+, ", r"total \w+ =", r"before the total",
+            r"part (?:one|1|a)\b", r"in (?:stages|pieces|steps|parts)\b",
+            rf"{_SEVERAL} (?:steps|stages|parts|pieces|questions|decisions|tasks|things|jobs)\b",
+            r"(?:split|cut|divide|separate) (?:this|it|on|the \w+) (?:in|into|up|from|by|at|the)\b",
+            r"the (?:two |three )?parts", r"name the (?:pieces|parts|unknowns)", r"let me organi[sz]e", r"goal: ",
+            r"layer by layer", r"apart from the", r"is that of (?:a|the) [\w ]{1,30} plus\b",
+            r"one after the other", r"a part for", r"write \d+ as", r"solve for \w+ in", r"to do so",
+            r"to (?:count|find|get|reach|decide|solve) the \w+, ", r"(?:total|number of) \w+ = ",
+            r"before (?:the total|comparing|adding)",
+        ),
+        twice=re.compile(
+            rf"(?:^|[.!?:] )(?!{_MOVE}|case|option|column|row|cell)[a-z][a-z ]{{0,28}}: [^.!?;:]{{0,60}}\d"
         ),
         all_of=(
             _words(
                 r"first\b", r"then\b", r"next\b", r"finally", r"at the end", r"afterwards", r"to begin with",
-                r"start with", r"for (?:this|that)\b", r"from there", r"in total", r"all together", r"what remains",
-                r"with (?:that|this|\w+ known)\b", r"once this", r"step \d", r"adding", r"plug", r"half of it",
-                r"before (?:that|this|we)\b",
+                r"start (?:with|from)", r"for (?:this|that)\b", r"from (?:there|the (?:first|second))", r"in total",
+                r"all together", r"altogether", r"in (?:sum|all)\b", r"what remains", r"what is left",
+                r"with (?:that|this|\w+ known)\b", r"once (?:this|the)\b", r"after that", r"step \d", r"adding",
+                r"plug", r"insert\w*", r"half of it", r"before (?:that|this|we)\b", r"(?:i|we) need\b", r"the rest\b",
+                r"now the\b", r"the goal\b", r"subtract\w*",
             ),
         ),
         least=3,
@@ -195,7 +216,7 @@ def _change(
 
 
 def _shows(rule: _Rule, text: str) -> bool:
-    if rule.strong.search(text):
+    if rule.strong.search(text) or (rule.twice is not None and _count(rule.twice, text, distinct=False) >= 2):
         return True
     return all(_count(markers, text, distinct=rule.distinct) >= rule.least for markers in rule.all_of)
 

