@@ -16,17 +16,21 @@ MAX_INT: Final = 999
 ALLOWED: Final = re.compile(r"[0-9a-z()+\-*/%<>=! ]*")
 WORDS: Final = ("and", "or", "not")
 _TOKEN: Final = re.compile(r" *(?:([0-9]+)|([a-z][a-z0-9]*)|(\*\*|//|==|!=|<=|>=|[-+*%<>()]))")
+_IS_NUMBER, _IS_WORD = 1, 2
 _INFIX: Final = frozenset((*COMPARISONS, "and", "or", "+", "-", "*", "//", "%", "**"))
 
 
-def read(expr: str, names: frozenset[str], max_chars: int) -> Node:
-    """Return the tree of a text. Raises IllegalAction as ``duel_dsl.parse`` does, but for what only values show."""
+def read(expr: str, names: frozenset[str], max_chars: int | None) -> Node:
+    """Return the tree of a text; its re-print may have ``max_chars`` characters, if that is given.
+
+    Raises IllegalAction as ``duel_dsl.parse`` does, but for what only values show.
+    """
     root = _Parser(_tokens(expr, names)).whole()
     if sum(1 for _ in root.walk()) > MAX_NODES:
         raise IllegalAction(f"at most {MAX_NODES} numbers, variables and operators", reason="too_many_nodes")
     if root.depth > MAX_DEPTH:
         raise IllegalAction(f"at most {MAX_DEPTH} levels are allowed", reason="too_deep")
-    if len(tree.text(root)) > max_chars:
+    if max_chars is not None and len(tree.text(root)) > max_chars:
         raise IllegalAction(f"at most {max_chars} characters are allowed, with normal blanks", reason="too_long")
     return root
 
@@ -42,14 +46,15 @@ def _tokens(expr: str, names: frozenset[str]) -> list[str]:
         match = _TOKEN.match(rest, position)
         if match is None:
             raise IllegalAction(f"cannot read '{rest[position:].strip()[:12]}'", reason="bad_syntax")
-        number, word, _ = match.groups()
-        following = rest[match.end() : match.end() + 1]
-        if number and (following.isalpha() or int(number[:9]) > MAX_INT or number != str(int(number[:9]))):
-            raise IllegalAction(f"numbers are 0 to {MAX_INT}, digits only", reason="bad_number")
-        if word and word not in names and word not in WORDS:
-            raise IllegalAction(f"'{word[:12]}' is not a variable here", reason="unknown_name")
-        tokens.append(match.group().strip(" "))
-        position = match.end()
+        kind, end = match.lastindex, match.end()
+        token = match[kind or 0]
+        if kind == _IS_NUMBER:
+            if rest[end : end + 1].isalpha() or int(token[:9]) > MAX_INT or token != str(int(token[:9])):
+                raise IllegalAction(f"numbers are 0 to {MAX_INT}, digits only", reason="bad_number")
+        elif kind == _IS_WORD and token not in names and token not in WORDS:
+            raise IllegalAction(f"'{token[:12]}' is not a variable here", reason="unknown_name")
+        tokens.append(token)
+        position = end
     return tokens
 
 

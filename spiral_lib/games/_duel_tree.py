@@ -164,39 +164,42 @@ def neighbours(node: Node) -> Iterator[Node]:
             yield Node(op=node.op, args=(*node.args[:i], changed, *node.args[i + 1 :]), signs=node.signs)
 
 
-def pins(node: Node, *, negated: bool = False) -> bool:
+def pins(node: Node, numbers: Sequence[int] = (), *, negated: bool = False) -> bool:
     """Return whether the condition only writes down a value: a conjunct like ``x == 5``, ``5 == x`` or ``x - 5 == 0``.
 
     Both sides are folded to ``a*x + b`` first, so ``1*x == 5`` and ``3*x - 2*x == 5`` pin x as well, but ``3*x == 15``
-    does not. ``not`` is looked through.
+    does not. ``not`` is looked through. ``numbers`` are those of a tree where they are open.
     """
     if node.op == "not":
-        return pins(node.args[0], negated=not negated)
+        return pins(node.args[0], numbers, negated=not negated)
     if node.op in ("and", "or"):
-        holds = (pins(a, negated=negated) for a in node.args)
+        holds = (pins(a, numbers, negated=negated) for a in node.args)
         return any(holds) if (node.op == "and") != negated else all(holds)
     pairs = zip(node.args, node.signs, node.args[1:], strict=False)
-    bare = (sign == ("!=" if negated else "==") and _is_bare(left, right) for left, sign, right in pairs)
+    wanted = "!=" if negated else "=="
+    bare = (sign == wanted and _is_bare(left, right, numbers) for left, sign, right in pairs)
     return all(bare) if negated else any(bare)
 
 
-def _is_bare(left: Node, right: Node) -> bool:
-    lines = _line(left), _line(right)
+def _is_bare(left: Node, right: Node, numbers: Sequence[int]) -> bool:
+    lines = _line(left, numbers), _line(right, numbers)
     if lines[0] is None or lines[1] is None:
         return False
     return abs(lines[0][0] - lines[1][0]) == 1
 
 
-def _line(node: Node) -> tuple[int, int] | None:
+def _line(node: Node, numbers: Sequence[int]) -> tuple[int, int] | None:
     """Return (a, b) where the node is ``a*x + b`` for the one variable, else None."""
     if node.op == "int":
-        return (0, node.value)
+        return (0, numbers[node.value] if node.name else node.value)
     if node.op == "var":
         return (1, 0)
-    parts = [_line(a) for a in node.args]
-    known = [p for p in parts if p is not None]
-    if len(known) < len(parts):
-        return None
+    known = []
+    for arg in node.args:
+        part = _line(arg, numbers)
+        if part is None:
+            return None
+        known.append(part)
     if node.op == "neg":
         return (-known[0][0], -known[0][1])
     (a, b), (c, d) = known

@@ -9,35 +9,53 @@ from typing import Any, Final
 import numpy as np
 
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games._duel_tree import COMPARISONS, MAX_EXPONENT, MAX_VALUE, Array, Node
+from spiral_lib.games._duel_tree import COMPARISONS, MAX_EXPONENT, MAX_VALUE, Node
 
 Part = tuple[Any, int, int]
 """Values at every point (one number where they are all the same), and bounds that hold for all of them."""
 
 
-def evaluate(node: Node, grid: Mapping[str, Part], numbers: Sequence[int]) -> Any:
-    """Return the node's value at every grid point, or one number; its open numbers are taken from ``numbers``.
+Step = tuple[int, int | str, Callable[..., Part] | None]
+"""Number of arguments; for none of them an open number's position or a variable's name; else the operation."""
+
+
+def steps(node: Node) -> tuple[Step, ...]:
+    """Return the steps that compute a tree whose numbers are open: arguments first, then what is done with them."""
+    if node.op == "int":
+        return ((0, node.value, None),)
+    if node.op == "var":
+        return ((0, node.name, None),)
+    operation = _ARITHMETIC.get(node.op) or functools.partial(_condition, node.op, node.signs)
+    return (*(step for arg in node.args for step in steps(arg)), (len(node.args), "", operation))
+
+
+def evaluate(steps: Sequence[Step], grid: Mapping[str, Part], numbers: Sequence[int]) -> Any:
+    """Return the value at every grid point, or one number; open numbers are taken from ``numbers``.
 
     Nothing is skipped, so ``and`` does not guard a division. Raises IllegalAction (overflow, zero_divisor,
     bad_exponent) where any point is outside the language.
     """
-    return _part(node, grid, numbers)[0]
+    stack: list[Part] = []
+    for arity, leaf, operation in steps:
+        if operation is not None:
+            part = operation(*stack[-arity:])
+            del stack[-arity:]
+            stack.append(part)
+        elif isinstance(leaf, str):
+            stack.append(grid[leaf])
+        else:
+            number = numbers[leaf]
+            stack.append((number, number, number))
+    return stack[0][0]
 
 
-def _part(node: Node, grid: Mapping[str, Part], numbers: Sequence[int]) -> Part:
-    op = node.op
-    if op == "int":
-        value = numbers[node.value] if node.name else node.value
-        return value, value, value
-    if op == "var":
-        return grid[node.name]
-    parts = [_part(arg, grid, numbers) for arg in node.args]
-    if op in _ARITHMETIC:
-        return _ARITHMETIC[op](*parts)
+def _condition(op: str, signs: tuple[str, ...], *parts: Part) -> Part:
     values = [part[0] for part in parts]
+    if op == "not":
+        return ~values[0], 0, 1
     if op == "compare":
-        values = [COMPARISONS[sign](a, b) for a, sign, b in zip(values, node.signs, values[1:], strict=False)]
-    return functools.reduce(_JOINED.get(op, np.logical_and), values) if op != "not" else ~values[0], 0, 1
+        values = [COMPARISONS[sign](a, b) for a, sign, b in zip(values, signs, values[1:], strict=False)]
+    return functools.reduce(np.logical_or if op == "or" else np.logical_and, values), 0, 1
 
 
 def _bounded(value: Any, low: int, high: int) -> Part:
@@ -103,4 +121,3 @@ def _power(base: Part, exponent: Part) -> Part:
 _ARITHMETIC: Final[dict[str, Callable[..., Part]]] = {
     "+": _add, "-": _subtract, "neg": _negate, "*": _multiply, "//": _divide, "%": _remainder, "**": _power,
 }  # fmt: skip
-_JOINED: Final[dict[str, Callable[[Array, Array], Array]]] = {"and": np.logical_and, "or": np.logical_or}

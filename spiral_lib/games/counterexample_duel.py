@@ -150,19 +150,19 @@ def _sample_claims(card: Card, level: str, number: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-@lru_cache(maxsize=4096)
 def is_tight(claim: duel_dsl.Expression) -> bool:
     """Return whether some constant of a true claim, changed by 1, makes it fail somewhere."""
     return any(
-        not _is_true((*claim.numbers[:place], number + step, *claim.numbers[place + 1 :]), claim)
+        not _is_true(claim.shape, (*claim.numbers[:place], number + step, *claim.numbers[place + 1 :]))
         for place, number in enumerate(claim.numbers)
         for step in (-1, 1)
     )
 
 
-def _is_true(numbers: tuple[int, ...], like: duel_dsl.Expression) -> bool:
-    """Return whether the claim holds everywhere with other numbers; one that left the language counts as true."""
+@lru_cache(maxsize=4096)
+def _is_true(shape: duel_dsl.Shape, numbers: tuple[int, ...]) -> bool:
+    """Return whether a claim holds everywhere; one that leaves the language counts as true."""
     try:
-        return failing_share(duel_dsl.values_with(numbers, like)) == 0.0
+        return failing_share(duel_dsl.values(shape, UNIVERSE, numbers)) == 0.0
     except IllegalAction:
         return True

@@ -18,7 +18,7 @@ from spiral_lib.errors import ConfigError, IllegalAction
 from spiral_lib.games import _duel_tree as tree
 from spiral_lib.games._duel_parser import ALLOWED, MAX_DEPTH, MAX_INT, MAX_NODES, WORDS, read
 from spiral_lib.games._duel_tree import PRECEDENCE, Array, Node
-from spiral_lib.games._duel_values import Part, evaluate
+from spiral_lib.games._duel_values import Part, Step, evaluate, steps
 
 __all__ = ["MAX_CHARS", "MAX_DEPTH", "MAX_INT", "MAX_NODES", "MAX_POINTS", "Expression", "Shape", "parse"]
 
@@ -40,6 +40,7 @@ class Shape:
     """What is common to expressions that differ in their numbers only: in ``root`` these are open."""
 
     root: Node
+    steps: tuple[Step, ...]
     text: str
     used: frozenset[str]
     operators: frozenset[str]
@@ -60,8 +61,8 @@ class Expression:
 
     @property
     def root(self) -> Node:
-        """The expression as a tree."""
-        return _root(self)
+        """The expression as a tree, made anew each time."""
+        return tree.filled(self.shape.root, self.numbers)
 
     @property
     def type(self) -> str:
@@ -71,7 +72,7 @@ class Expression:
     @property
     def digest(self) -> str:
         """16 hexadecimal digits, equal for expressions that differ only in the order of commutative parts."""
-        return _digest(self)
+        return tree.digest(self.root)
 
     @property
     def used(self) -> frozenset[str]:
@@ -140,14 +141,14 @@ def _parse(expr: str, universe: Universe, max_chars: int) -> Expression:
     if shape is None or len(shape.text.format(*numbers)) > max_chars:
         root, numbers = tree.opened(read(expr, frozenset(grid.parts), max_chars))
         shape = _shape_of(root)
-    return Expression(shape=shape, numbers=numbers, variables=universe, values=_values(shape.root, grid, numbers))
+    return Expression(shape=shape, numbers=numbers, variables=universe, values=_values(shape, grid, numbers))
 
 
 @functools.lru_cache(maxsize=_CACHED)
 def _shape(expr: str, universe: Universe) -> Shape | None:
     """Return the shape of a text, or None where it is illegal."""
     try:
-        root, _ = tree.opened(read(expr, frozenset(_grid(universe).parts), len(expr) + MAX_CHARS))
+        root, _ = tree.opened(read(expr, frozenset(_grid(universe).parts), None))
     except IllegalAction:
         return None
     return _shape_of(root)
@@ -158,30 +159,20 @@ def _shape_of(root: Node) -> Shape:
     plain = {n.op for n in nodes if n.op in PRECEDENCE and n.op != "compare"}
     return Shape(
         root=root,
+        steps=steps(root),
         text=tree.text(root),
         used=frozenset(n.name for n in nodes if n.op == "var"),
         operators=frozenset(plain.union(*(n.signs for n in nodes))),
     )
 
 
-# By identity: the same text gives the same expression while it is cached.
-@functools.lru_cache(maxsize=_CACHED)
-def _root(expression: Expression) -> Node:
-    return tree.filled(expression.shape.root, expression.numbers)
+def values(shape: Shape, variables: dict[str, tuple[int, int]], numbers: tuple[int, ...]) -> Array:
+    """Return the values of a shape with these numbers. Raises IllegalAction as ``parse`` does."""
+    return _values(shape, _grid(_universe(variables)), numbers)
 
 
-@functools.lru_cache(maxsize=_CACHED)
-def _digest(expression: Expression) -> str:
-    return tree.digest(expression.root)
-
-
-def values_with(numbers: tuple[int, ...], like: Expression) -> Array:
-    """Return the values of the same expression with other numbers. Raises IllegalAction as ``parse`` does."""
-    return _values(like.shape.root, _grid(like.variables), numbers)
-
-
-def _values(root: Node, grid: Grid, numbers: tuple[int, ...]) -> Array:
-    values = evaluate(root, grid.parts, numbers)
+def _values(shape: Shape, grid: Grid, numbers: tuple[int, ...]) -> Array:
+    values = evaluate(shape.steps, grid.parts, numbers)
     if not isinstance(values, np.ndarray):
         return np.broadcast_to(values, (grid.num_points,))
     values.setflags(write=False)

@@ -228,9 +228,9 @@ def _sample_poses(card: Card, level: str, number: int) -> tuple[str, ...]:
     return tuple(poses)
 
 
-@lru_cache(maxsize=4096)
 def _solutions(condition: duel_dsl.Expression) -> tuple[int, ...]:
-    return tuple(condition.point(int(place))[0] for place in condition.values.nonzero()[0])
+    first, _ = UNIVERSE["x"]
+    return tuple([place + first for place in condition.values.nonzero()[0].tolist()])
 
 
 @lru_cache(maxsize=4096)
@@ -239,6 +239,6 @@ def _condition(text: str, max_chars: int) -> duel_dsl.Expression:
     condition = duel_dsl.parse(text, UNIVERSE, max_chars=max_chars)
     if condition.type != "bool":
         raise IllegalAction("a condition is needed, such as x > 3", reason="bad_type")
-    if tree.pins(condition.root):
+    if tree.pins(condition.shape.root, condition.numbers):
         raise IllegalAction("writing the value down, as in x == 3, is not allowed", reason="bare_equality")
     return condition
