@@ -9,7 +9,7 @@ WORKDIR /build
 COPY containers/cpu.constraints.txt pyproject.toml README.md ./
 RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} --constraint cpu.constraints.txt torch
 COPY spiral_lib spiral_lib
-RUN pip install --constraint cpu.constraints.txt '.[flyte,eval,exact]' \
+RUN pip install --constraint cpu.constraints.txt '.[flyte,elastic,eval,exact]' \
     && find /opt/spiral -name __pycache__ -prune -exec rm -rf {} +
 
 FROM python:3.11.13-slim-bookworm

@@ -8,7 +8,7 @@ COPY containers/gpu.constraints.txt pyproject.toml README.md ./
 # DeepSpeed looks at torch while it is built, so torch comes first.
 RUN pip install --constraint gpu.constraints.txt torch setuptools wheel
 COPY spiral_lib spiral_lib
-RUN pip install --constraint gpu.constraints.txt '.[flyte,gpu,eval]' \
+RUN pip install --constraint gpu.constraints.txt '.[flyte,elastic,gpu,eval]' \
     && find /opt/spiral -name __pycache__ -prune -exec rm -rf {} +
 
 FROM python:3.11.13-slim-bookworm
