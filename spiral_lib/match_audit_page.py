@@ -27,6 +27,7 @@ _SCRIPT = """
     var group = button.parentNode;
     verdicts[group.dataset.key] = button.dataset.verdict;
     group.querySelectorAll("button").forEach(function (b) { b.setAttribute("aria-pressed", String(b === button)); });
+    group.closest("details").querySelector("summary").dataset.judged = button.textContent;
     document.getElementById("count").textContent = Object.keys(verdicts).length;
   });
   document.getElementById("save").addEventListener("click", function () {
@@ -42,7 +43,8 @@ _SCRIPT = """
 _BUTTON_STYLE = (
     "<style>.spiral button{font:inherit;padding:.2rem .7rem;margin:.2rem .4rem .2rem 0;border:1px solid var(--line);"
     "border-radius:6px;background:var(--card);color:var(--ink);cursor:pointer}"
-    ".spiral button[aria-pressed=true]{border-color:var(--c0);font-weight:600;outline:2px solid var(--c0)}</style>"
+    ".spiral button[aria-pressed=true]{border-color:var(--c0);font-weight:600;outline:2px solid var(--c0)}"
+    '.spiral summary[data-judged]::after{content:" \\2713\\00a0" attr(data-judged);font-weight:600}</style>'
 )
 
 
