@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +66,7 @@ def COMMAND(
 ) -> None:
     """Measure CHECKPOINT: exact game metrics, matches against fixed opponents, the bank, reasoning indicators."""
     from spiral_lib import durable, evaluation, lineup, steps
-    from spiral_lib.cli import _suites
+    from spiral_lib.cli import _scores, _suites
     from spiral_lib.cli._options import chosen_config
 
     if power is not None:
@@ -112,8 +111,9 @@ def COMMAND(
     if as_json:
         print_json(dataclasses.asdict(made))
         return
-    rows = [(name, _shown(name, made.metrics)) for name in made.metrics if not _part(name, made.metrics)]
-    print_table(("measure", "value [95 % interval] (n)"), rows, title=f"{folder}")
+    click.echo(f"{folder}")
+    for title, rows in _scores.grouped(made.metrics):
+        print_table((title, "value [95 % interval] (n)"), rows)
 
 
 def _cold_start_of(checkpoint: Path) -> Path | None:
@@ -127,14 +127,3 @@ def _cold_start_of(checkpoint: Path) -> Path | None:
 def _without_cold_start(config: RunConfig) -> RunConfig:
     opponents = tuple(name for name in config.evaluation.opponents if name != "cold_start")
     return dataclasses.replace(config, evaluation=dataclasses.replace(config.evaluation, opponents=opponents))
-
-
-def _part(name: str, metrics: Mapping[str, float]) -> bool:
-    """Return whether a metric is shown beside another: an end of its interval or its n."""
-    return any(name.endswith(end) and name.removesuffix(end) in metrics for end in ("_low", "_high", "_n"))
-
-
-def _shown(name: str, metrics: Mapping[str, float]) -> str:
-    low, high, n = (metrics.get(f"{name}{end}") for end in ("_low", "_high", "_n"))
-    interval = f" [{low:.3f}, {high:.3f}]" if low is not None and high is not None else ""
-    return f"{metrics[name]:.3f}{interval}" + (f" ({n:.0f})" if n is not None else "")
