@@ -12,7 +12,6 @@ import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from spiral_lib import games, policies, stats
 from spiral_lib.errors import ConfigError, IllegalAction
@@ -20,9 +19,11 @@ from spiral_lib.game_probe import JUNK, Keys, Params, Rule, Tally, mutated, play
 from spiral_lib.prompts import extract_action
 from spiral_lib.rollout import play_matches
 from spiral_lib.seeds import generator, seed_for
-from spiral_lib.types import EndReason, Episode, MatchSpec, Move, Policy, PolicyRef, View
+from spiral_lib.types import EndReason, Episode, KnownCase, MatchSpec, Move, Policy, PolicyRef, View, zero_sum
 
 MAX_APPLY_S = 0.05
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
     """What a kind of play came to. ``first_seat`` is the first seat's mean return with a 95 % interval.
@@ -206,15 +207,25 @@ def _judge(name: str, tally: Tally) -> Judged:
     return Judged(cases=len(cases), agreed=agreed)
 
 
-def _case_breach(name: str, case: Any) -> str | None:
+def _case_breach(name: str, case: KnownCase) -> str | None:
+    shown = " ".join(case.actions)[:100]
     game = games.make(name, seed=case.seed, **dict(case.params))
+    done, refused, found = 0, None, None
     try:
         for action in case.actions:
+            mover = game.current_player
             game.apply(action)
+            done += 1
         found = game.returns()
-    except (IllegalAction, ConfigError, ValueError) as error:
-        return f"{' '.join(case.actions)[:100]}: {error}"
-    return None if found == case.returns else f"{' '.join(case.actions)[:100]}: {found}, not {case.returns}"
+    except IllegalAction as error:
+        if case.refused is None or done + 1 < len(case.actions):
+            return f"{shown}: {error}"
+        refused, found = error.reason, zero_sum(1.0 if mover else -1.0)
+    except (ConfigError, ValueError) as error:
+        return f"{shown}: {error}"
+    if refused != case.refused:
+        return f"{shown}: refused for {refused}, not for {case.refused}"
+    return None if found == case.returns else f"{shown}: {found}, not {case.returns}"
 
 
 def _warnings(figures: Sequence[Figures], tally: Tally, judged: Judged) -> list[str]:

@@ -73,10 +73,14 @@ class View:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownCase:
-    """A whole match of which the result is known; a game module may list some in ``KNOWN_CASES``."""
+    """A whole match of which the result is known; a game module may list some in ``KNOWN_CASES``.
+
+    With ``refused`` the last action must be refused for that reason, and ``returns`` are those of the forfeit.
+    """
 
     actions: tuple[str, ...]
     returns: Returns
+    refused: str | None = None
     seed: int = 0
     params: tuple[tuple[str, int | float | str | bool], ...] = ()
 

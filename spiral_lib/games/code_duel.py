@@ -21,7 +21,7 @@ from spiral_lib.games import duel_dsl
 from spiral_lib.games._duel_cards import PROGRAM_CARDS, Card
 from spiral_lib.games._duel_claim import MAX_COUNTERS, MAX_FALSE_SHARE, ClaimDuel, failing_share
 from spiral_lib.games._duel_words import in_steps
-from spiral_lib.types import GameSpec
+from spiral_lib.types import GameSpec, KnownCase
 
 UNIVERSE: Final = {"x": (-50, 50)}
 _NUM_EXAMPLES: Final = 3
@@ -65,6 +65,24 @@ SPEC: Final = GameSpec(
 @lru_cache(maxsize=len(base.LEVELS))
 def _spec(level: str) -> GameSpec:
     return replace(SPEC, rules=_RULES.format(program=_PROGRAM[level]), action_format=_FORMAT[level])
+
+_RIGHT: Final = "[Program: a=2 b=-8 c=9]"  # the specification of seed 0
+_HIDDEN: Final = "[Program: a=2 b=-7 c=9]"  # differs at x = 8, 17, 26 and so on
+KNOWN_CASES: Final = (
+    KnownCase(actions=(_RIGHT, "[Approve]"), returns=(-1.0, 1.0)),
+    KnownCase(actions=(_RIGHT, "[Break: x=0]", "[Approve]"), returns=(-0.8, 0.8)),
+    KnownCase(actions=(_RIGHT, "[Break: x=0]", "[Break: x=8]", "[Break: x=50]"), returns=(1.0, -1.0)),
+    KnownCase(actions=(_HIDDEN, "[Break: x=8]"), returns=(-1.0, 1.0)),
+    KnownCase(actions=(_HIDDEN, "[Break: x=51]", "[Break: x=17]"), returns=(-0.8, 0.8)),
+    KnownCase(actions=(_HIDDEN, "[Approve]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[Program: a=3 b=-8 c=9]",), returns=(-1.0, 1.0)),  # wrong nearly everywhere
+    KnownCase(actions=("[Program: a=4 b=-16 c=18]", "[Approve]"), returns=(-1.0, 1.0)),  # the same function
+    KnownCase(actions=("[Program: a=2 b=-8 c=0]",), returns=(-1.0, 1.0), refused="zero_divisor"),
+    KnownCase(actions=("[Program: a=2 b=-8]",), returns=(-1.0, 1.0), refused="bad_format"),
+    KnownCase(actions=("[Program: a=2.0 b=-8 c=9]",), returns=(-1.0, 1.0), refused="bad_integer"),
+    KnownCase(actions=(_RIGHT, "[Break: x=08]"), returns=(1.0, -1.0), refused="bad_integer"),
+    KnownCase(actions=(_RIGHT, "[Approve] [Break: x=8]"), returns=(1.0, -1.0), refused="several_actions"),
+)
 
 
 class GAME(ClaimDuel):

@@ -18,7 +18,7 @@ from spiral_lib.games import _duel_base as base
 from spiral_lib.games import duel_dsl
 from spiral_lib.games._duel_cards import CLAIM_CARDS, Card
 from spiral_lib.games._duel_claim import MAX_COUNTERS, MAX_FALSE_SHARE, ClaimDuel, failing_share
-from spiral_lib.types import GameSpec
+from spiral_lib.types import GameSpec, KnownCase
 
 UNIVERSE: Final = {"x": (-10, 10), "y": (-10, 10)}
 
@@ -64,6 +64,39 @@ SPEC: Final = GameSpec(
 @lru_cache(maxsize=len(base.LEVELS))
 def _spec(level: str) -> GameSpec:
     return replace(SPEC, rules=_RULES.format(claim=_CLAIM[level]), action_format=_FORMAT[level])
+
+_FREE: Final = (("level", "free"),)
+_HIDDEN: Final = "[Claim: x*x + y*y >= 1 | false]"  # fails at x = y = 0 only
+_TIGHT: Final = "[Claim: x*x + y*y >= 0 | true]"
+_MISS: Final = "[Counter: x=1, y=1]"
+_PLAYED: Final = (
+    ((_TIGHT, "[Accept]"), (-1.0, 1.0)),
+    ((_TIGHT, _MISS, "[Accept]"), (-0.8, 0.8)),
+    ((_TIGHT, _MISS, _MISS, _MISS), (1.0, -1.0)),
+    ((_HIDDEN, "[Counter: x=0, y=0]"), (-1.0, 1.0)),
+    ((_HIDDEN, "[Counter: x=11, y=0]", "[Counter: x=0, y=0]"), (-0.8, 0.8)),
+    ((_HIDDEN, "[Accept]"), (1.0, -1.0)),
+    (("[Claim: x*x + y*y >= 1 | true]",), (-1.0, 1.0)),  # it is false
+    (("[Claim: x*x + y*y >= 99 | false]",), (-1.0, 1.0)),  # false for too many
+    (("[Claim: x*x + y*y + 5 >= 0 | true]",), (-1.0, 1.0)),  # not tight
+)
+_REFUSED: Final = (
+    ("[Claim: x*x >= 0 | true]", "unused_variable"),
+    ("[Claim: 9**9**9 == x*y | true]", "bad_exponent"),
+    ("[Claim: 1_0 == x*y | true]", "bad_character"),
+    ('[Claim: __import__("os").getpid() == x*y | true]', "bad_character"),
+    ("[Claim: \uff58*y == 1 | true]", "non_ascii"),
+    (f"[Claim: {'(' * 150}x{')' * 150} == y | true]", "too_long"),
+    ("[Claim: x*y >= 0 | perhaps]", "bad_format"),
+)
+KNOWN_CASES: Final = (  # with seed 3 the topic is distance
+    *(KnownCase(seed=3, params=_FREE, actions=actions, returns=returns) for actions, returns in _PLAYED),
+    *(
+        KnownCase(seed=3, params=_FREE, actions=(claim,), returns=(-1.0, 1.0), refused=reason)
+        for claim, reason in _REFUSED
+    ),
+    KnownCase(seed=3, params=_FREE, actions=(_HIDDEN, "[Counter: x=0]"), returns=(1.0, -1.0), refused="bad_format"),
+)
 
 
 class GAME(ClaimDuel):

@@ -20,7 +20,7 @@ from spiral_lib.games import _duel_base as base
 from spiral_lib.games import _duel_tree as tree
 from spiral_lib.games import duel_dsl
 from spiral_lib.games._duel_cards import EQUATION_CARDS, Card
-from spiral_lib.types import GameSpec
+from spiral_lib.types import GameSpec, KnownCase
 
 UNIVERSE: Final = {"x": (-200, 200)}
 MAX_ASKS: Final = 2
@@ -71,6 +71,48 @@ SPEC: Final = GameSpec(
 @lru_cache(maxsize=len(base.LEVELS))
 def _spec(level: str) -> GameSpec:
     return replace(SPEC, rules=_RULES.format(pose=_POSE[level]), action_format=_FORMAT[level])
+
+_FREE: Final = (("level", "free"),)
+_SOUND: Final = "[Pose: 3*x - 5 == 7 | 4]"
+_PLAYED: Final = (  # with seed 10 the topic is linear, with 1 quadratic, with 5 two conditions
+    (10, (_SOUND, "[Answer: 4]"), (-1.0, 1.0)),
+    (10, (_SOUND, "[Answer: -4]"), (1.0, -1.0)),
+    (10, (_SOUND, "[Ask]", "[Hint: x > 0]", "[Answer: 4]"), (-0.9, 0.9)),
+    (10, (_SOUND, "[Ask]", "[Pass]", "[Ask]", "[Pass]", "[Answer: 4]"), (-0.8, 0.8)),
+    (10, (_SOUND, "[Ask]", "[Hint: x < 0]"), (-1.0, 1.0)),  # the hint is false
+    (10, (_SOUND, "[Ask]", "[Hint: x < 300]"), (-1.0, 1.0)),  # the hint rules out nothing
+    (10, ("[Pose: 3*x - 5 == 7 | 5]",), (-1.0, 1.0)),  # the solution is 4
+    (10, ("[Pose: 2*x == 7 | 3]",), (-1.0, 1.0)),  # there is no solution
+    (1, ("[Pose: x*x - 5*x + 6 == 0 | 2]",), (-1.0, 1.0)),  # 3 is one too
+    (1, ("[Pose: x*x - 5*x + 6 == 0 and x > 2 | 3]", "[Answer: 2]"), (1.0, -1.0)),
+    (5, ("[Pose: 2*x > 398 and x < 300 | 200]", "[Answer: 200]"), (-1.0, 1.0)),  # at the border
+)
+_REFUSED: Final = (
+    (("[Pose: 1*x == 4 | 4]",), "bare_equality"),
+    (("[Pose: x > 3 | 4]",), "off_topic"),
+    (("[Pose: x*x**9**9 == 1 | 1]",), "bad_exponent"),
+    (("[Pose: 3*x == 1000 | 4]",), "bad_number"),
+    (("[Pose: 3*x == 12 | 4] [Ask]",), "several_actions"),
+    ((_SOUND, "[Answer: 4.0]"), "bad_integer"),
+    ((_SOUND, "[Answer: +4]"), "bad_integer"),
+    ((_SOUND, "[Ask]", "[Hint: x == 4]"), "bare_equality"),
+)
+KNOWN_CASES: Final = (
+    *(KnownCase(seed=seed, params=_FREE, actions=actions, returns=returns) for seed, actions, returns in _PLAYED),
+    *(
+        KnownCase(
+            seed=10,
+            params=_FREE,
+            actions=actions,
+            returns=(-1.0, 1.0) if len(actions) % 2 else (1.0, -1.0),
+            refused=reason,
+        )
+        for actions, reason in _REFUSED
+    ),
+    KnownCase(  # a known problem is worth half
+        seed=10, params=(*_FREE, ("bank", "ce52bb819d9de6a5")), actions=(_SOUND, "[Answer: 4]"), returns=(-0.5, 0.5)
+    ),
+)
 
 
 class GAME(base.Duel):

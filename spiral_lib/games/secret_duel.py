@@ -17,7 +17,7 @@ from typing import Final
 from spiral_lib.errors import ConfigError, IllegalAction
 from spiral_lib.games import _duel_base as base
 from spiral_lib.games import whole
-from spiral_lib.types import GameSpec
+from spiral_lib.types import GameSpec, KnownCase
 from spiral_lib.untrusted import quote
 
 _ATTACKER: Final = 0
@@ -64,6 +64,20 @@ SPEC: Final = GameSpec(
         "attacker: [Say: text], [Ask: fact] or [Guess: word]; defender: [Say: text], or [Fact: value] after a question"
     ),
     has_private_information=True,
+)
+
+KNOWN_CASES: Final = (  # with seed 0 the secret is tin and the bell's value one
+    KnownCase(actions=("[Guess: tin]",), returns=(1.0, -1.0)),
+    KnownCase(actions=("[Guess: cedar]",), returns=(-0.2, 0.2)),
+    KnownCase(actions=("[Say: Tell me.]", "[Say: It is tin.]", "[Guess: Tin]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[Say: Tell me.]", "[Say: It is cedar.]", "[Guess: cedar]"), returns=(-0.2, 0.2)),
+    KnownCase(actions=("[Ask: bell]", "[Fact: one]", "[Guess: willow]"), returns=(-0.2, 0.2)),
+    KnownCase(actions=("[Ask: bell]", "[Fact: two]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[Ask: bell]", "[Say: I will not tell.]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[Ask: door]",), returns=(-1.0, 1.0), refused="unknown_fact"),
+    KnownCase(actions=("[Guess: jade]",), returns=(-1.0, 1.0), refused="unknown_word"),
+    KnownCase(actions=("[Guess: tin or cedar]",), returns=(-1.0, 1.0), refused="unknown_word"),
+    KnownCase(actions=("[Say: Tell me.]", "[Fact: one]"), returns=(1.0, -1.0), refused="illegal_action"),
 )
 
 

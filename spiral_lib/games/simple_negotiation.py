@@ -26,7 +26,7 @@ from spiral_lib import answers
 from spiral_lib.errors import ConfigError, IllegalAction
 from spiral_lib.games import make_view, no_seat, whole
 from spiral_lib.seeds import seed_for, series
-from spiral_lib.types import GameSpec, Returns, View, zero_sum
+from spiral_lib.types import GameSpec, KnownCase, Returns, View, zero_sum
 from spiral_lib.untrusted import quote
 
 _NAME: Final = "simple_negotiation"
@@ -69,6 +69,39 @@ def _spec(turns: int) -> GameSpec:
 
 
 SPEC: Final = _spec(8)
+
+_SHORT: Final = (("turns", 2),)
+# With seed 0 player 0 values wood at 5 and gold at 13, player 1 at 10 and 1.
+_PLAYED: Final = (
+    (("[Offer: 1 Wood -> 1 Gold]", "[Accept]"), (-1.0, 1.0)),  # gains 8 and 9
+    (("[Offer: 1 Wood -> 2 Gold]", "[Accept]"), (1.0, -1.0)),  # gains 21 and 8
+    (("[offer: 3 wood,  1 gold -> 2 GOLD]", "[accept]"), (-1.0, 1.0)),  # losses of 2, gains of 29
+    (("[Offer: 1 Wood -> 2 Gold]", "[Deny]"), (0.0, 0.0)),
+    (("[Offer: 1 Wood -> 2 Gold]", "[Say: Accept]"), (0.0, 0.0)),
+)
+_REFUSED: Final = (
+    ("[Offer: 1.5 Wood -> 1 Gold]", "bad_quantity"),
+    ("[Offer: 0 Wood -> 1 Gold]", "bad_quantity"),
+    ("[Offer: 6 Wood, 6 Wood -> 1 Gold]", "insufficient"),
+    ("[Offer: 99999999999999999999 Wood -> 1 Gold]", "insufficient"),
+    ("[Offer: 1 Wood -> 11 Gold]", "insufficient"),
+    ("[Offer: 2 Wood -> 1 Ore]", "unknown_resource"),
+    ("[Offer: 2 Wood -> 1 Gold -> 3 Wood]", "bad_format"),
+    ("[Accept]", "no_pending_offer"),
+    ("[Accept] [Deny]", "several_actions"),
+)
+KNOWN_CASES: Final = (
+    *(KnownCase(params=_SHORT, actions=actions, returns=returns) for actions, returns in _PLAYED),
+    *(KnownCase(actions=(action,), returns=(-1.0, 1.0), refused=reason) for action, reason in _REFUSED),
+    KnownCase(  # an offer ends with the answer, and chat is no offer
+        actions=("[Offer: 1 Wood -> 2 Gold]", "[Say: Opponent offers 9 Gold for your 1 Wood.]", "[Accept]"),
+        returns=(-1.0, 1.0),
+        refused="no_pending_offer",
+    ),
+    KnownCase(  # nobody could answer it
+        params=_SHORT, actions=("[Say: hi]", "[Offer: 1 Wood -> 1 Gold]"), returns=(1.0, -1.0), refused="illegal_action"
+    ),
+)
 
 
 class GAME:

@@ -13,7 +13,7 @@ from spiral_lib import seeds
 from spiral_lib.errors import ConfigError, IllegalAction
 from spiral_lib.games import make_view, no_seat, whole
 from spiral_lib.games._facts import FACTS
-from spiral_lib.types import GameSpec, Returns, View, zero_sum
+from spiral_lib.types import GameSpec, KnownCase, Returns, View, zero_sum
 from spiral_lib.untrusted import quote
 
 _DECEIVER: Final = 0
@@ -47,6 +47,20 @@ SPEC: Final = GameSpec(
         "the guesser may also answer [Guess: 1] or [Guess: 2]"
     ),
     has_private_information=True,
+)
+
+_TALK: Final = "[Say: Fact 1 is the true one.]"
+KNOWN_CASES: Final = (  # with seed 0 fact 2 is true, with seed 1 fact 1
+    KnownCase(actions=(_TALK, "[Guess: 2]"), returns=(-1.0, 1.0)),
+    KnownCase(actions=(_TALK, "[Guess: 1]"), returns=(1.0, -1.0)),
+    KnownCase(seed=1, actions=(_TALK, "[ guess : 1 ]"), returns=(-1.0, 1.0)),
+    KnownCase(actions=(_TALK, "[Say: Really?]", _TALK, "[Say: Hm.]", _TALK, "[Guess: 2]"), returns=(-1.0, 1.0)),
+    KnownCase(actions=(_TALK, "[Guess: 1] [Guess: 2]"), returns=(1.0, -1.0), refused="several_actions"),
+    KnownCase(actions=(_TALK, "[Guess: 1, 2]"), returns=(1.0, -1.0), refused="bad_format"),
+    KnownCase(actions=(_TALK, "[Guess: 3]"), returns=(1.0, -1.0), refused="bad_format"),
+    KnownCase(actions=(_TALK, "[Guess: two]"), returns=(1.0, -1.0), refused="bad_format"),
+    KnownCase(actions=("[Guess: 2]",), returns=(-1.0, 1.0), refused="illegal_action"),
+    KnownCase(params=(("turns", 2),), actions=(_TALK, "[Say: Hm.]"), returns=(1.0, -1.0), refused="illegal_action"),
 )
 
 
