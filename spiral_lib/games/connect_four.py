@@ -9,7 +9,7 @@ from typing import Final
 
 from spiral_lib.errors import IllegalAction
 from spiral_lib.games import make_view, no_seat
-from spiral_lib.types import GameSpec, Returns, View, zero_sum
+from spiral_lib.types import GameSpec, KnownCase, Returns, View, zero_sum
 
 _ROWS: Final = 6
 _COLUMNS: Final = 7
@@ -36,6 +36,14 @@ SPEC: Final = GameSpec(
     action_format="[column], for example [3]",
     has_private_information=False,
     openspiel="connect_four",
+)
+KNOWN_CASES: Final = (
+    KnownCase(actions=("[0]", "[1]", "[0]", "[1]", "[0]", "[1]", "[0]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[0]", "[1]", "[0]", "[2]", "[0]", "[3]", "[6]", "[4]"), returns=(-1.0, 1.0)),
+    KnownCase(
+        actions=("[0]", "[1]", "[1]", "[2]", "[2]", "[3]", "[2]", "[3]", "[3]", "[6]", "[3]"), returns=(1.0, -1.0)
+    ),
+    KnownCase(actions=("[0]",) * 7, returns=(-1.0, 1.0), refused="illegal_action"),
 )
 
 

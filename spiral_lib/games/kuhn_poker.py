@@ -13,7 +13,7 @@ from typing import Final, Self
 from spiral_lib.errors import IllegalAction
 from spiral_lib.games import choice, decision_views, make_view, no_seat, whole
 from spiral_lib.seeds import seed_for
-from spiral_lib.types import GameSpec, Returns, View, zero_sum
+from spiral_lib.types import GameSpec, KnownCase, Returns, View, zero_sum
 
 _NAME: Final = "kuhn_poker"
 _CARDS: Final = "JQK"
@@ -53,6 +53,14 @@ def _spec(hands: int, reward: str) -> GameSpec:
 
 
 SPEC: Final = _spec(1, "chips")
+KNOWN_CASES: Final = (  # with seed 0 player 0 holds K and player 1 J
+    KnownCase(actions=("[check]", "[check]"), returns=(0.5, -0.5)),
+    KnownCase(actions=("[bet]", "[call]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[bet]", "[fold]"), returns=(0.5, -0.5)),
+    KnownCase(actions=("[check]", "[bet]", "[fold]"), returns=(-0.5, 0.5)),
+    KnownCase(actions=("[check]", "[bet]", "[call]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[call]",), returns=(-1.0, 1.0), refused="illegal_action"),
+)
 
 
 class GAME:

@@ -13,7 +13,7 @@ from typing import Final, Self
 from spiral_lib.errors import IllegalAction
 from spiral_lib.games import decision_views, make_view, no_seat
 from spiral_lib.seeds import seed_for
-from spiral_lib.types import GameSpec, Returns, View, zero_sum
+from spiral_lib.types import GameSpec, KnownCase, Returns, View, zero_sum
 
 _NAME: Final = "leduc_poker"
 MAX_CHIPS: Final = 13
@@ -43,6 +43,13 @@ _VERBS: Final = ("fold", "call", "raise")
 _STACK: Final = 100  # OpenSpiel's starting money, which its keys show
 # Deals are numbered: private cards of players 0 and 1, public card.
 _DEALS: Final = tuple(itertools.permutations(range(6), 3))
+KNOWN_CASES: Final = (  # with seed 0 player 0 holds J, player 1 K, and Q is laid open
+    KnownCase(actions=("[call]",) * 4, returns=zero_sum(-1 / MAX_CHIPS)),
+    KnownCase(actions=("[raise]", "[fold]"), returns=zero_sum(1 / MAX_CHIPS)),
+    KnownCase(actions=("[raise]", "[call]", "[raise]", "[fold]"), returns=zero_sum(3 / MAX_CHIPS)),
+    KnownCase(actions=("[raise]", "[raise]", "[call]", "[raise]", "[raise]", "[call]"), returns=(-1.0, 1.0)),
+    KnownCase(actions=("[fold]",), returns=(-1.0, 1.0), refused="illegal_action"),
+)
 
 
 class GAME:

@@ -17,7 +17,7 @@ from typing import Final
 from spiral_lib import seeds
 from spiral_lib.errors import ConfigError, IllegalAction
 from spiral_lib.games import make_view, no_seat, whole
-from spiral_lib.types import GameSpec, Returns, View, zero_sum
+from spiral_lib.types import GameSpec, KnownCase, Returns, View, zero_sum
 
 Bid = tuple[int, int]  # quantity, face: tuples compare as bids do
 
@@ -43,6 +43,15 @@ SPEC: Final = GameSpec(
     action_format="[bid quantity face], for example [bid 1 3], or [call]",
     has_private_information=True,
     openspiel="liars_dice(numdice=2,dice_sides=6)",
+)
+KNOWN_CASES: Final = (  # with seed 0 the dice are 1 2 and 1 6, and 6 is wild
+    KnownCase(actions=("[bid 3 1]", "[call]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[bid 4 1]", "[call]"), returns=(-1.0, 1.0)),
+    KnownCase(actions=("[bid 1 3]", "[call]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[bid 1 1]", "[bid 2 3]", "[call]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[call]",), returns=(-1.0, 1.0), refused="illegal_action"),
+    KnownCase(actions=("[bid 2 3]", "[bid 2 2]"), returns=(1.0, -1.0), refused="illegal_action"),
+    KnownCase(actions=("[bid 5 1]",), returns=(-1.0, 1.0), refused="illegal_action"),
 )
 
 

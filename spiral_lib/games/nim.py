@@ -11,7 +11,7 @@ from typing import Final
 
 from spiral_lib.errors import ConfigError, IllegalAction
 from spiral_lib.games import make_view, no_seat
-from spiral_lib.types import GameSpec, Returns, View, zero_sum
+from spiral_lib.types import GameSpec, KnownCase, Returns, View, zero_sum
 
 _MAX_PILES: Final = 6
 _MAX_OBJECTS: Final = 20
@@ -29,6 +29,13 @@ SPEC: Final = GameSpec(
     action_format="[pile number], pile and number of objects to take, for example [2 1]",
     has_private_information=False,
     openspiel="nim(pile_sizes=3;4;5,is_misere=False)",
+)
+KNOWN_CASES: Final = (
+    KnownCase(actions=("[1 3]", "[2 4]", "[3 5]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[1 3]", "[2 4]", "[3 5]"), returns=(-1.0, 1.0), params=(("misere", True),)),
+    KnownCase(actions=("[1 2]", "[1 1]", "[2 4]", "[3 5]"), returns=(-1.0, 1.0)),
+    KnownCase(actions=("[1 4]",), returns=(-1.0, 1.0), refused="illegal_action"),
+    KnownCase(actions=("[1 3]", "[1 1]"), returns=(1.0, -1.0), refused="illegal_action"),
 )
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from spiral_lib import seeds
 from spiral_lib.errors import IllegalAction
 from spiral_lib.games import make_view, no_seat, whole
-from spiral_lib.types import GameSpec, Returns, View, zero_sum
+from spiral_lib.types import GameSpec, KnownCase, Returns, View, zero_sum
 
 _SIDES: Final = 6
 _ROLL: Final = "[roll]"
@@ -34,6 +34,12 @@ SPEC: Final = GameSpec(
     ),
     action_format="[roll] or [hold]",
     has_private_information=False,
+)
+KNOWN_CASES: Final = (  # with seed 0 the first rolls are 3, 5 and 5
+    KnownCase(actions=("[roll]",) * 3, returns=(1.0, -1.0), params=(("target", 10),)),
+    KnownCase(actions=("[roll]", "[hold]"), returns=(1.0, -1.0), params=(("max_turns", 2),)),
+    KnownCase(actions=("[roll]", "[hold]", "[roll]"), returns=(-1.0, 1.0), params=(("max_turns", 3),)),
+    KnownCase(actions=("[hold]",), returns=(-1.0, 1.0), refused="illegal_action"),
 )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from spiral_lib import seeds
 from spiral_lib.errors import IllegalAction
 from spiral_lib.games import make_view, no_seat, whole
-from spiral_lib.types import GameSpec, Returns, View, zero_sum
+from spiral_lib.types import GameSpec, KnownCase, Returns, View, zero_sum
 
 Cell = tuple[int, int]
 
@@ -38,6 +38,15 @@ SPEC: Final = GameSpec(
     ),
     action_format="one of [up] [down] [left] [right]",
     has_private_information=True,
+)
+_ONE_ROUND: Final = (("rounds", 1),)
+KNOWN_CASES: Final = (  # with seed 0 A starts below on the right, beside an apple, and B opposite
+    KnownCase(actions=("[down]", "[right]"), returns=(-1.0, 1.0)),
+    KnownCase(actions=("[up]", "[left]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[right]", "[up]"), returns=(0.0, 0.0)),
+    KnownCase(actions=("[left]", "[right]"), returns=(1.0, -1.0), params=_ONE_ROUND),  # A has eaten
+    KnownCase(actions=("[up]", "[down]"), returns=(0.0, 0.0), params=_ONE_ROUND),
+    KnownCase(actions=("[up]", "[up] [down]"), returns=(1.0, -1.0), refused="illegal_action"),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from spiral_lib.errors import IllegalAction
 from spiral_lib.games import make_view, no_seat
-from spiral_lib.types import GameSpec, Returns, View, zero_sum
+from spiral_lib.types import GameSpec, KnownCase, Returns, View, zero_sum
 
 SPEC: Final = GameSpec(
     name="tic_tac_toe",
@@ -34,6 +34,12 @@ _ACTIONS: Final = tuple(f"[{cell}]" for cell in range(9))
 _CELLS: Final = {action: cell for cell, action in enumerate(_ACTIONS)}
 _MARKS: Final = ("x", "o")
 _RESULTS: Final = {1.0: "You won.", 0.0: "It is a draw.", -1.0: "You lost."}
+KNOWN_CASES: Final = (
+    KnownCase(actions=("[0]", "[1]", "[4]", "[2]", "[8]"), returns=(1.0, -1.0)),
+    KnownCase(actions=("[0]", "[2]", "[1]", "[4]", "[8]", "[6]"), returns=(-1.0, 1.0)),
+    KnownCase(actions=("[0]", "[1]", "[2]", "[4]", "[3]", "[5]", "[7]", "[6]", "[8]"), returns=(0.0, 0.0)),
+    KnownCase(actions=("[4]", "[4]"), returns=(1.0, -1.0), refused="illegal_action"),
+)
 
 
 class GAME:
