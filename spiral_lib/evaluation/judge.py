@@ -23,6 +23,8 @@ RUBRIC_VERSION = 1
 
 MIN_KAPPA = 0.6
 MAX_CHARS = 6_000
+MAX_FAILED_SHARE = 0.1
+"""Requests to an endpoint that may fail for good, each leaving its reply undecided; beyond it there is no verdict."""
 _PIECE = 290  # quoted, a piece stays below the limit of a quoted line even if every character is escaped
 
 _QUESTIONS: Mapping[Pattern, str] = {
@@ -52,27 +54,36 @@ class Agreement:
 def judge(
     texts: Sequence[str],
     engine: Engine,
-    renderer: Renderer,
+    renderer: Renderer | None,
     *,
     max_new_tokens: int = 256,
     on_progress: Progress | None = None,
 ) -> list[Verdict]:
-    """Return the verdict on every reply, greedily and with both orders of the questions."""
+    """Return the verdict on every reply, greedily and with both orders of the questions.
+
+    An engine over an endpoint takes the text alone and needs no renderer. A request that failed gives no answer.
+    Raises EngineError where more than ``MAX_FAILED_SHARE`` of them failed.
+    """
     orders = [tuple(Pattern), tuple(reversed(Pattern))]
     asked = [(text, order) for text in texts for order in orders]
+    questions = [prompt(text, order) for text, order in asked]
     requests = [
         Request(
             id=i,
-            prompt_ids=renderer.encode_text(prompt(text, order)),
+            prompt_ids=renderer.encode_text(question) if renderer else (),
             header_len=0,
             seed=seed_for("judge", RUBRIC_VERSION, i),
             temperature=0.0,
             max_new_tokens=max_new_tokens,
+            text=question,
         )
-        for i, (text, order) in enumerate(asked)
+        for i, question in enumerate(questions)
     ]
-    replies = sample_replies(engine, requests, on_progress)
-    read = [read_reply(r.text, order) for r, (_, order) in zip(replies, asked, strict=True)]
+    replies = sample_replies(engine, requests, on_progress, max_failed_share=MAX_FAILED_SHARE)
+    read = [
+        dict.fromkeys(order) if r.finish_reason == "error" else read_reply(r.text, order)
+        for r, (_, order) in zip(replies, asked, strict=True)
+    ]
     return [_both(read[2 * i], read[2 * i + 1]) for i in range(len(texts))]
 
 
