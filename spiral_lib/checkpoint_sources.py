@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shutil
 from collections.abc import Iterable
 from importlib import metadata
@@ -128,11 +130,13 @@ def _download(repo: str) -> Path:
 def _fetch_smollm2(config: RunConfig, out: Path) -> CheckpointManifest:
     """Write the real SmolLM2-135M-Instruct, which a Python package carries in a 4-bit GGUF file, as safetensors."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     file = _smollm2_file()
     try:
-        with quiet():
+        # Its progress bar, a line for every update where there is no terminal, cannot be switched off.
+        with quiet(), contextlib.redirect_stderr(io.StringIO()):
+            from transformers import AutoModelForCausalLM, AutoTokenizer
+
             tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
             loaded = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=torch.float32)
     except (ImportError, ValueError, OSError) as error:
@@ -195,7 +199,8 @@ def _train_tokenizer(texts: Iterable[str], config: RunConfig) -> PreTrainedToken
 
 def _init_model(config: RunConfig, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
     import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    with quiet():
+        from transformers import Qwen3Config, Qwen3ForCausalLM
 
     size = config.model
     shape = Qwen3Config(

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,11 +144,12 @@ def verify(path: Path) -> CheckpointManifest:
 def load_model(path: Path, dtype: str = "float32") -> PreTrainedModel:
     """Return the causal language model in evaluation mode on the CPU; no pickle is read, no code in the folder run."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     refuse_unsafe(path)
     try:
         with quiet():
+            from transformers import AutoModelForCausalLM
+
             model = AutoModelForCausalLM.from_pretrained(
                 str(path),
                 dtype=getattr(torch, dtype),
@@ -214,9 +216,16 @@ def source_digest(package: Path) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' own progress bars off the screen, where ours are."""
+    """Keep the progress bars of transformers, and what it says while it imports others, off the screen.
+
+    Models are imported in it as well: DeepSpeed, imported on the way where it is installed, says on standard output,
+    which is for results, that it found no GPU; told so, it is quiet.
+    """
+    import torch
     from transformers.utils import logging
 
+    if not torch.cuda.is_available():
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

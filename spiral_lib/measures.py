@@ -9,13 +9,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spiral_lib.stats import Z95, normal_tail
+from spiral_lib.stats import Z95, normal_tail, wilson
 
 Metrics = Mapping[str, float]
 
 _LOWER_IS_BETTER = ("exploitability", "regret")
 _KINDS = ("exploitability", "minimax_agreement", "regret", "win_rate", "accuracy")
 _LEVEL = 0.05
+_WIDEST = 0.4
+_NOTHING = "Nothing has been measured on both sides yet."
+TOO_FEW, NOT_SIGNIFICANT = "too few items to say", "not significant"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +35,8 @@ class Measure:
 class Change:
     """Two values of a measure with their 95 % intervals (nan where there are none), and how sure the difference is.
 
-    ``verdict`` is better, worse, "not significant" or "" where it cannot be told; ``p`` is two-sided.
+    ``verdict`` is better, worse, "not significant", "too few items to say", or "" where a side has no interval; ``p``
+    is two-sided.
     """
 
     measure: Measure
@@ -73,15 +77,18 @@ def change(measure: Measure, before: Metrics, after: Metrics) -> Change:
     """Return how a measure differs between two rows of metrics, taken as independent.
 
     Both intervals count: a value measured on few matches proves nothing, on whichever side it stands. Checkpoints that
-    answer the same items are in truth compared more sharply than this, as the gate does.
+    answer the same items are in truth compared more sharply than this, as the gate does. On fewer than about twenty
+    items or matches nothing is judged: an interval of two halves of them is 0.4 wide.
     """
     old, new = before.get(measure.name, math.nan), after.get(measure.name, math.nan)
     intervals = interval(before, measure.name), interval(after, measure.name)
     p = _p_value(new - old, intervals)
     if math.isnan(p):
         verdict = ""
+    elif any(_are_few(row, measure.name) for row in (before, after)):
+        verdict = TOO_FEW
     elif p >= _LEVEL:
-        verdict = "not significant"
+        verdict = NOT_SIGNIFICANT
     else:
         verdict = "better" if (new < old) == measure.lower_is_better else "worse"
     return Change(
@@ -93,6 +100,15 @@ def change(measure: Measure, before: Metrics, after: Metrics) -> Change:
         p=p,
         verdict=verdict,
     )
+
+
+def _are_few(row: Metrics, name: str) -> bool:
+    """Return whether a value rests on so few items that the interval of an even share of them says nothing."""
+    n = row.get(f"{name}_n", math.inf)
+    if not math.isfinite(n):
+        return False
+    low, high = wilson(n / 2, int(n))
+    return high - low > _WIDEST
 
 
 def interval(row: Metrics, name: str) -> tuple[float, float]:
@@ -109,12 +125,15 @@ def _p_value(difference: float, intervals: Sequence[tuple[float, float]]) -> flo
 
 def answer(changes: Sequence[Change]) -> tuple[str, str]:
     """Return (good, bad or soft; one sentence) on whether the second side is better outside self-play."""
-    judged = [c for c in changes if c.verdict]
+    few = sum(c.verdict == TOO_FEW for c in changes)
+    judged = [c for c in changes if c.verdict not in ("", TOO_FEW)]
     better = sum(c.verdict == "better" for c in judged)
     worse = sum(c.verdict == "worse" for c in judged)
     tally = f"{better} of {len(judged)} measures significantly better, {worse} worse"
+    if few:
+        tally += f", {few} on too few items to say"
     if not judged:
-        return "soft", "Nothing has been measured on both sides yet."
+        return "soft", f"Too few items to say: {few} measures, none on enough." if few else _NOTHING
     if better and not worse:
         return "good", f"Better outside self-play: {tally}."
     if worse and not better:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from spiral_lib import durable, report, trackers, trajectories
 from spiral_lib.errors import LineageError
 from spiral_lib.ledger import Ledger
-from spiral_lib.types import Decision, Episode
+from spiral_lib.types import Decision, Episode, Turn
 
 FILES = (
     "config.yaml",
@@ -23,6 +24,7 @@ FILES = (
     "report.html",
 )
 FOLDERS = ("training", "evaluations", "ledgers", "lineage", trackers.FOLDER)
+SAMPLED_ITERATIONS, MAX_TEXT = 24, 2_000
 _CODES = {Decision.ACCEPT: 1.0, Decision.HOLD: 0.0, Decision.ROLLBACK: -1.0}
 
 
@@ -78,7 +80,11 @@ def metric_files(ledger: Ledger, run: Path) -> dict[str, str]:
 
 
 def sample_matches(shard: Path, iteration: int, run: Path) -> None:
-    """Keep matches of a shard for the report: one finished, one forfeited and the longest."""
+    """Keep matches of a shard for the report: one finished, one forfeited and the longest.
+
+    Of a long run only some iterations keep theirs, the first and the newest among them, and long texts are cut: the
+    file stays small however long the run.
+    """
     if not shard.is_file():
         return  # it was quarantined
     episodes = list(trajectories.read_episodes([shard]))
@@ -89,7 +95,17 @@ def sample_matches(shard: Path, iteration: int, run: Path) -> None:
     path = run / "samples.json"
     kept = [s for s in _kept_samples(path) if s["iteration"] != iteration]
     kept += [_sample(e, iteration) for e in chosen.values()]
+    shown = thinned({int(s["iteration"]) for s in kept}, SAMPLED_ITERATIONS)
+    kept = [s for s in kept if s["iteration"] in shown]
     durable.write_text(path, json.dumps(sorted(kept, key=lambda s: int(s["iteration"]))))
+
+
+def thinned(iterations: Collection[int], most: int) -> list[int]:
+    """Return at most so many iterations, the first and the last among them: those go that leave the smallest gaps."""
+    kept = sorted(iterations)
+    while len(kept) > max(most, 2):
+        del kept[min(range(1, len(kept) - 1), key=lambda i: kept[i + 1] - kept[i - 1])]
+    return kept
 
 
 def _kept_samples(path: Path) -> list[dict[str, Any]]:
@@ -102,15 +118,23 @@ def _kept_samples(path: Path) -> list[dict[str, Any]]:
 
 
 def _sample(episode: Episode, iteration: int) -> dict[str, Any]:
-    shown = ("role", "policy", "legal", "observation", "text", "action")
     return {
         "iteration": iteration,
         "game": episode.game,
         "episode": episode.id,
         "end_reason": episode.end_reason.value,
         "returns": list(episode.returns),
-        "turns": [{name: getattr(turn, name) for name in shown} for turn in episode.turns],
+        "turns": [_turn(turn) for turn in episode.turns],
     }
+
+
+def _turn(turn: Turn) -> dict[str, Any]:
+    found: dict[str, Any] = {name: getattr(turn, name) for name in ("role", "policy", "legal", "action")}
+    for name in ("observation", "text"):
+        text = getattr(turn, name)
+        cut = len(text) - MAX_TEXT
+        found[name] = text if cut <= 0 else f"{text[:MAX_TEXT]} [{cut:,} more characters in the trajectories]"
+    return found
 
 
 def copy_history(run: Path, out: Path) -> Path:

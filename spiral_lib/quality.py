@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import math
@@ -9,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spiral_lib.config import RunConfig
 from spiral_lib.durable import place, sha256_file, write_text
@@ -25,7 +26,7 @@ class QualityReport:
 
     ``failures`` are lines that begin with a rule's name. ``bad_shards`` maps each shard that must not be trained on to
     its reasons; a failure of the iteration as a whole that no single shard explains condemns all of them.
-    ``html`` is a self-contained page.
+    ``html`` is a self-contained page; ``outcomes`` are those of the expectation suite, empty where it did not run.
     """
 
     ok: bool
@@ -33,6 +34,14 @@ class QualityReport:
     bad_shards: Mapping[Path, tuple[str, ...]]
     metrics: Mapping[str, float]
     html: str
+    outcomes: tuple[Outcome, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the report shows of it, small enough to be kept for every iteration."""
+        return {
+            "failures": list(self.failures),
+            "expectations": [dataclasses.asdict(outcome) for outcome in self.outcomes],
+        }
 
 
 def check(paths: Sequence[Path], *, planned: int, config: RunConfig, full: bool = True) -> QualityReport:
@@ -56,6 +65,7 @@ def check(paths: Sequence[Path], *, planned: int, config: RunConfig, full: bool 
         bad_shards=bad,
         metrics=metrics,
         html=_page(failures, metrics, outcomes),
+        outcomes=tuple(outcomes),
     )
 
 

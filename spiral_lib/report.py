@@ -7,9 +7,19 @@ from __future__ import annotations
 
 import html
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
-from spiral_lib import config, durable, measures, report_curves, report_parts, report_patterns, report_verdicts
+from spiral_lib import (
+    config,
+    durable,
+    measures,
+    report_curves,
+    report_parts,
+    report_patterns,
+    report_quality,
+    report_verdicts,
+)
 from spiral_lib.measures import Change
 from spiral_lib.report_files import RunFiles, read
 from spiral_lib.report_style import framed, grid, page, section, table
@@ -33,7 +43,7 @@ def body(files: RunFiles) -> str:
         "Reasoning patterns": report_patterns.section(files),
         "Collapse monitors": report_parts.monitors(files) + grid(list(report_curves.monitors(files))),
         "Learner": grid(list(report_curves.learner(files))),
-        "Quality gate": report_parts.quality(files),
+        "Quality gate": report_quality.section(files),
         "Gate": report_parts.decisions(files),
         "Opponent pool": report_parts.pool(files),
         "Sample matches": report_parts.samples(files.samples),
@@ -57,29 +67,60 @@ def headline(files: RunFiles) -> str:
     """Return the answer to "did it get better outside self-play", its figures, and whether anything collapsed."""
     if not files.iterations:
         return '<div class="head"><p>No iteration is finished yet.</p></div>'
-    changes = cold_start_to_now(files)
+    shown, now = judged(files), _newest_evaluation(files)
+    changes = against_cold_start(files)
     css, sentence = measures.answer(changes)
     start = "" if len(files.iterations) > 1 else " This is the cold start alone."
-    figures = table(
-        ("measure", "change", "cold start", "now", "95 % interval now"),
-        [change_row(c) for c in changes],
-        numbers=(2, 3, 4),
-    )
+    newest = () if now[1] == shown.metrics else (f"newest, iteration {now[0]}",)
+    rows = [
+        (*change_row(c), *(number(now[1].get(c.measure.name, math.nan)) for _ in newest), _items(c, shown.metrics))
+        for c in changes
+    ]
+    headings = ("measure", "change", "cold start", shown.short, "its 95 % interval", *newest, "n")
+    figures = table(headings, rows, numbers=range(2, len(headings)))
     return (
-        f'<div class="head"><p class="big {css}">{html.escape(sentence)}{start}</p>{figures if changes else ""}'
+        f'<div class="head"><p class="big {css}">{html.escape(sentence)}{start}</p>'
+        f'<p class="soft">{html.escape(shown.label)} against the cold start.</p>{figures if changes else ""}'
         f"{_champion(files)}{_alarms(files)}</div>"
     )
 
 
-def cold_start_to_now(files: RunFiles) -> list[Change]:
-    """Return the change of every measure outside self-play from the cold start to the newest evaluation."""
-    first, last = files.iterations[0][1], _newest_evaluation(files)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """What the headline compares with the cold start: how it is called, and its metrics."""
+
+    label: str
+    short: str
+    metrics: measures.Metrics
+
+
+def judged(files: RunFiles) -> Judged:
+    """Return the champion, or the newest candidate that was evaluated where the gate has accepted none."""
+    champion, (iteration, metrics) = files.ledger.champion, _newest_evaluation(files)
+    if champion is not None and champion.iteration > 0:
+        own = any(e.iteration == champion.iteration for e in files.ledger.evaluations)
+        name = f"iteration {champion.iteration}" if own else "from an earlier run"
+        return Judged(label=f"The champion, {name},", short=f"champion, {name}", metrics=champion.metrics)
+    if not iteration:
+        return Judged(label="The cold start", short="now", metrics=metrics)
+    label = f"The newest candidate, iteration {iteration}, which the gate has not accepted,"
+    return Judged(label=label, short=f"iteration {iteration}, not accepted", metrics=metrics)
+
+
+def against_cold_start(files: RunFiles) -> list[Change]:
+    """Return the change of every measure outside self-play from the cold start to what ``judged`` names."""
+    first, last = files.iterations[0][1], judged(files).metrics
     return [measures.change(m, first, last) for m in measures.outside_self_play(last)]
 
 
-def _newest_evaluation(files: RunFiles) -> measures.Metrics:
-    rows = [m for _, m in files.iterations if measures.outside_self_play(m)]
-    return rows[-1] if rows else files.iterations[-1][1]
+def _newest_evaluation(files: RunFiles) -> tuple[int, measures.Metrics]:
+    rows = [(i, m) for i, m in files.iterations if measures.outside_self_play(m)]
+    return rows[-1] if rows else files.iterations[-1]
+
+
+def _items(change: Change, metrics: measures.Metrics) -> str:
+    n = metrics.get(f"{change.measure.name}_n", math.nan)
+    return f"{n:.0f}" if math.isfinite(n) else "–"
 
 
 def change_row(change: Change) -> tuple[str, ...]:
@@ -129,14 +170,17 @@ def _alarms(files: RunFiles) -> str:
 
 
 def summary(files: RunFiles) -> list[str]:
-    """Return what the run achieved as plain lines, the cold start beside the last iteration."""
+    """Return what the run achieved as plain lines: the champion against the cold start, then the newest play."""
     if not files.iterations:
         return ["no iteration is finished yet"]
-    first, last = files.iterations[0][1], files.iterations[-1][1]
-    lines = [measures.answer(cold_start_to_now(files))[1]]
-    wanted = [m.name for m in measures.outside_self_play(last)]
-    wanted += [n for n in ("rollout/invalid_rate", "reasoning/median_tokens") if n in last]
-    lines += [f"{n}: {first[n]:.3f} -> {last[n]:.3f}" if n in first else f"{n}: {last[n]:.3f}" for n in wanted]
+    shown, changes = judged(files), against_cold_start(files)
+    lines = [f"{shown.label} against the cold start: {measures.answer(changes)[1]}"]
+    lines += [f"{c.measure.name}: {number(c.before)} -> {number(c.after)} {c.verdict}".rstrip() for c in changes]
+    (_, first), (newest, last) = files.iterations[0], files.iterations[-1]
+    for name in ("rollout/invalid_rate", "reasoning/median_tokens"):
+        if name in last:
+            before = f"{first[name]:.3f} -> " if name in first else ""
+            lines.append(f"{name}, iteration {newest}: {before}{last[name]:.3f}")
     champion = files.ledger.champion
     if champion is not None:
         lines.append(f"champion: iteration {champion.iteration} ({champion.checkpoint[:12]})")

@@ -29,8 +29,21 @@ class Quarantined:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Expectation:
+    """One expectation of the quality gate on an iteration's turns, and what was found."""
+
+    rule: str
+    expectation: str
+    success: bool
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunFiles:
-    """A run as its folder tells it. ``iterations`` and ``steps`` are (number, metrics) in order."""
+    """A run as its folder tells it. ``iterations`` and ``steps`` are (number, metrics) in order.
+
+    ``expectations`` are those of the newest iteration.
+    """
 
     name: str
     config: config.RunConfig
@@ -40,6 +53,7 @@ class RunFiles:
     samples: tuple[Mapping[str, Any], ...]
     records: tuple[StepRecord, ...] = ()
     quarantined: tuple[Quarantined, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
     standings: Standings | None = None
     reviews: tuple[Review, ...] = ()
 
@@ -65,15 +79,17 @@ def read(run: Path) -> RunFiles:
                 f"'{run}' is not a run folder: {name} is missing; a run folder is what train writes (runs/<run>)"
             )
     samples, standings = run / "samples.json", run / "tournament" / "standings.json"
+    ledger = Ledger.from_json((run / "ledger.json").read_text())
     return RunFiles(
         name=run.resolve().name,
         config=config.from_text((run / "config.yaml").read_text()),
-        ledger=Ledger.from_json((run / "ledger.json").read_text()),
+        ledger=ledger,
         iterations=read_metrics(run / "metrics.jsonl", "iteration"),
         steps=read_metrics(run / "steps.jsonl", "step"),
         samples=_samples(samples),
         records=_records(run),
         quarantined=_quarantined(run / "quarantine"),
+        expectations=_expectations(run / "training" / f"{ledger.iteration:04d}.json"),
         standings=read_standings(standings) if standings.is_file() else None,
         reviews=report_verdicts.read(run),
     )
@@ -110,3 +126,12 @@ def _records(run: Path) -> tuple[StepRecord, ...]:
 def _quarantined(folder: Path) -> tuple[Quarantined, ...]:
     notes = (json.loads(note.read_text()) for note in sorted(folder.glob("*.json")))
     return tuple(Quarantined(path=str(n["path"]), reasons=tuple(map(str, n["reasons"]))) for n in notes)
+
+
+def _expectations(training: Path) -> tuple[Expectation, ...]:
+    """Return an iteration's expectations, none where the file has none or is damaged: the audit names damages."""
+    try:
+        found = json.loads(training.read_text()).get("quality", {}).get("expectations", ())
+        return tuple(Expectation(**one) for one in found)
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return ()

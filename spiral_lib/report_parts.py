@@ -1,4 +1,4 @@
-"""The tables of a run's page: monitors, payoffs, quality gate, decisions, pool, sample matches, cost and lineage."""
+"""The tables of a run's page: monitors, payoffs, decisions, pool, sample matches, cost and lineage."""
 
 from __future__ import annotations
 
@@ -74,39 +74,6 @@ def spread(numbers: Sequence[int], most: int) -> list[int]:
 
 def _iteration(number: int) -> str:
     return f"iteration {number}" if number else "cold start"
-
-
-def quality(files: RunFiles) -> str:
-    """Return what the quality gate between rollout and learner let through, and what it took out."""
-    per, rows = files.config.rollout.steps_per_iteration, []
-    for iteration, row in files.iterations:
-        if iteration == 0 or "rollout/matches" not in row:
-            continue
-        here = [q for q in files.quarantined if f"iteration={iteration:04d}" in q.path]
-        planned = files.config.rollout.matches * per
-        rows.append(
-            (
-                str(iteration),
-                f'<b class="bad">{len(here)} quarantined</b>' if here else '<span class="good">all passed</span>',
-                f"{row['rollout/matches'] * per:.0f} of {planned}",
-                f"{row.get('rollout/void', 0.0) * per:.0f}",
-                _percent(row.get("rollout/invalid_rate")),
-                _percent(row.get("rollout/truncated_rate")),
-            )
-        )
-    if not rows:
-        return ""
-    headings = ("iteration", "shards", "matches", "void", "illegal turns", "truncated turns")
-    note = "The learner starts only on shards that pass; one that fails is moved to <code>quarantine/</code>."
-    reasons = "".join(
-        f"<li><code>{html.escape(q.path)}</code>: {html.escape('; '.join(q.reasons))}</li>" for q in files.quarantined
-    )
-    taken = f"<ul>{reasons}</ul>" if reasons else ""
-    return f'<p class="soft">{note}</p>{table(headings, rows, numbers=(0, 2, 3, 4, 5))}{taken}'
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f} %"
 
 
 def decisions(files: RunFiles) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 # Okabe-Ito, safe for colour-blind readers, and a lighter set of the same hues for dark backgrounds.
 STYLE = """
@@ -69,7 +69,7 @@ def framed(parts: str) -> str:
     return f'<div class="spiral"><style>{STYLE}</style>{parts}</div>'
 
 
-def table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, numbers: Sequence[int] = ()) -> str:
+def table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, numbers: Container[int] = ()) -> str:
     """Return a table; cells are HTML already, headings are text, ``numbers`` are the columns set right."""
     css = [' class="n"' if i in numbers else "" for i in range(len(headings))]
     head = "".join(f"<th{c}>{html.escape(h)}</th>" for h, c in zip(headings, css, strict=True))

@@ -36,6 +36,7 @@ from spiral_lib.config import RunConfig, config_hash
 from spiral_lib.errors import DataQualityError, EngineError
 from spiral_lib.ledger import Ledger
 from spiral_lib.prompts import Renderer
+from spiral_lib.quality import QualityReport
 from spiral_lib.rae import RoleBaselines
 from spiral_lib.segment_saves import Progress, SegmentSaves
 from spiral_lib.state import Learned, State
@@ -87,13 +88,14 @@ def learn(config: RunConfig, state: State, shards: Sequence[Path], *, run: Path)
 
     def body() -> None:
         ledger = Ledger.from_json(state.ledger.read_text())
-        good = check(_limits(config, ledger), shards, run=run, full=True, tolerated=config.rollout.max_bad_shards)
+        checked = check(_limits(config, ledger), shards, run=run, full=True, tolerated=config.rollout.max_bad_shards)
         baselines = baselines_of(config, ledger)
         learner = Learner(state.checkpoint, state.cold_start, config, state.optimizer)
-        episodes = list(trajectories.read_episodes(good))
-        metrics = _train(learner, episodes, baselines, step=iteration, lr_scale=ledger.lr_scale)
+        episodes = list(trajectories.read_episodes(checked.good))
+        trained = _train(learner, episodes, baselines, step=iteration, lr_scale=ledger.lr_scale)
+        history = [(iteration, {**checked.report.metrics, **trained})]
         problems = duel_bank.posed(config, episodes)
-        _save(learner, made, iteration, [(iteration, metrics)], baselines, problems)
+        _save(learner, made, iteration, history, baselines, problems, checked.report)
 
     known = {f"turns-{i:02d}": p for i, p in enumerate(shards) if p.exists() or expired.covers(run, p)}
     inputs = _learning_inputs(state) | known
@@ -134,17 +136,18 @@ def segment(
                 for i, path in enumerate(paths):
                     episodes, shard = _play(playing, table, step=step, shard=i), s * num_shards + i
                     _write(episodes, path, config, iteration=iteration, step=step, shard=shard)
-                good = check(_limits(config, ledger), paths, run=run, full=s == per - 1, tolerated=0.0)
-                played = list(trajectories.read_episodes(good))
+                checked = check(_limits(config, ledger), paths, run=run, full=s == per - 1, tolerated=0.0)
+                played = list(trajectories.read_episodes(checked.good))
                 problems = duel_bank.merged(problems, duel_bank.posed(config, played))
-                history.append((step, _train(learner, played, baselines, step=step, lr_scale=ledger.lr_scale)))
+                trained = _train(learner, played, baselines, step=step, lr_scale=ledger.lr_scale)
+                history.append((step, {**checked.report.metrics, **trained}))
                 _load_weights(table.engine, learner.state_dict())
                 _log_step(iteration, s, config, history[-1][1], time.monotonic() - start)
                 so_far = Progress(history=tuple(history), baselines=baselines.to_json(), problems=problems)
                 done = made.shards[: (s + 1) * num_shards]
                 if saves.write(learner, so_far, done, steps=per) and on_save is not None:
                     on_save([saves.folder, *done])
-        _save(learner, made, iteration, history, baselines, problems)
+        _save(learner, made, iteration, history, baselines, problems, checked.report)
         saves.remove()
 
     inputs = _learning_inputs(state) | _playing_inputs(config, state)
@@ -216,8 +219,16 @@ def replies_folder(config: RunConfig, run: Path, iteration: int) -> Path | None:
     return run / "evaluations" / f"{iteration:04d}"
 
 
-def check(config: RunConfig, shards: Sequence[Path], *, run: Path, full: bool, tolerated: float) -> list[Path]:
-    """Return the shards that pass the quality gate; bad ones move to ``quarantine/`` with their reasons.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """The shards that passed the quality gate, and its verdict on all that were planned."""
+
+    good: list[Path]
+    report: QualityReport
+
+
+def check(config: RunConfig, shards: Sequence[Path], *, run: Path, full: bool, tolerated: float) -> Checked:
+    """Return the shards that pass the quality gate; bad ones move to ``quarantine/`` with reasons and a page of them.
 
     A shard that is not there is a bad one. Raises DataQualityError with the reasons when more than the ``tolerated``
     share is bad, or when what is left fails.
@@ -226,7 +237,8 @@ def check(config: RunConfig, shards: Sequence[Path], *, run: Path, full: bool, t
     there = [p for p in shards if p not in lost]
     report = quality.check(there, planned=config.rollout.matches, config=config, full=full)
     if report.ok and not lost:
-        return list(shards)
+        return Checked(good=list(shards), report=report)
+    durable.write_text(run / "quarantine" / f"{shards[0].parent.name if shards else 'nothing'}.html", report.html)
     bad = {Path(p): reasons for p, reasons in report.bad_shards.items()}
     for path, reasons in bad.items():
         quality.quarantine(path, reasons, run / "quarantine")
@@ -239,7 +251,7 @@ def check(config: RunConfig, shards: Sequence[Path], *, run: Path, full: bool, t
         again = quality.check(good, planned=left, config=config, full=full)
         if again.ok:
             log.warning("%d of %d shards quarantined: %s", len(bad), len(shards), "; ".join(failures))
-            return good
+            return Checked(good=good, report=dataclasses.replace(report, outcomes=again.outcomes))
         failures = list(again.failures)
     raise DataQualityError(
         f"{len(bad)} of {len(shards)} shards are bad, see {run / 'quarantine'}: {'; '.join(failures)}. "
@@ -336,10 +348,12 @@ def _save(
     history: Sequence[tuple[int, Mapping[str, float]]],
     baselines: RoleBaselines,
     problems: Mapping[str, Sequence[str]],
+    report: QualityReport,
 ) -> None:
     learner.save(made.checkpoint, iteration=iteration)
     learner.save_optimizer(made.optimizer)
-    durable.write_text(made.training, training_json(history, average(m for _, m in history), baselines, problems))
+    means = average(m for _, m in history)
+    durable.write_text(made.training, training_json(history, means, baselines, problems, report.to_dict()))
 
 
 def average(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -357,6 +371,7 @@ def training_json(
     metrics: Mapping[str, float],
     baselines: RoleBaselines,
     problems: Mapping[str, Sequence[str]] | None = None,
+    checked: Mapping[str, Any] | None = None,
 ) -> str:
     rows = [{k: v for k, v in m.items() if math.isfinite(v)} for _, m in history]
     content = {
@@ -365,6 +380,7 @@ def training_json(
         "grad_norms": [m["learner/grad_norm"] for m in rows if "learner/grad_norm" in m],
         "baselines": json.loads(baselines.to_json())["values"],
         **({"problems": problems} if problems else {}),
+        **({"quality": checked} if checked else {}),
     }
     return json.dumps(content, sort_keys=True, allow_nan=False)
 

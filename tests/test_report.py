@@ -10,11 +10,12 @@ import re
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from spiral_lib import compare, measures, report, watch
+from spiral_lib import compare, measures, report, report_quality, watch
 from spiral_lib.errors import LineageError
-from spiral_lib.ledger import DecisionRecord
+from spiral_lib.ledger import Champion, DecisionRecord
 from spiral_lib.report_files import read_metrics
 from spiral_lib.types import Decision
 
@@ -96,7 +97,7 @@ def test_reasons_of_gate_and_quarantine_are_escaped(run: Path) -> None:
     files = dataclasses.replace(files, ledger=dataclasses.replace(files.ledger, decisions=(decision,)))
     page = report.body(files)
     assert not _parse(page).seen & {"script", "img"}
-    assert "1 quarantined" in page
+    assert "1 taken out" in page
 
 
 def test_an_alarm_is_marked_on_the_curve_that_raised_it_at_the_end_of_its_iteration(micro_run: Path) -> None:
@@ -127,6 +128,60 @@ def test_both_intervals_count_when_a_change_is_judged() -> None:
     narrow = {name: 0.60, f"{name}_low": 0.58, f"{name}_high": 0.62}
     few = {name: 0.50, f"{name}_low": 0.20, f"{name}_high": 0.80}
     assert measures.change(measure, few, narrow).verdict == "not significant"
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(20, "too few items to say"), (21, "better")])
+def test_a_change_on_few_items_is_not_judged_however_large_it_is(n: int, verdict: str) -> None:
+    name = "eval/bank/accuracy"
+    measure = measures.outside_self_play({name: 0.5})[0]
+    before = {name: 0.1, f"{name}_low": 0.02, f"{name}_high": 0.3, f"{name}_n": 400.0}
+    after = {name: 0.9, f"{name}_low": 0.7, f"{name}_high": 0.97, f"{name}_n": float(n)}
+    change = measures.change(measure, before, after)
+    assert change.verdict == verdict
+    sentence = measures.answer([change])[1]
+    assert sentence.startswith("Too few items to say: 1 measures" if n == 20 else "Better outside self-play: 1 of 1")
+
+
+def test_the_headline_compares_the_champion_and_names_it(micro_run: Path) -> None:
+    files = report.read(micro_run)
+    name = "eval/kuhn_poker/exploitability"
+
+    def row(value: float) -> dict[str, float]:
+        return {name: value, f"{name}_low": value - 0.01, f"{name}_high": value + 0.01, f"{name}_n": 100.0}
+
+    champion = Champion(iteration=1, checkpoint="c" * 64, metrics=row(0.1))
+    ledger = dataclasses.replace(files.ledger, champion=champion)
+    files = dataclasses.replace(files, ledger=ledger, iterations=((0, row(0.4)), (1, row(0.1)), (2, row(0.6))))
+    page = report.headline(files)
+    assert "Better outside self-play: 1 of 1" in page
+    assert "The champion, iteration 1, against the cold start." in page
+    assert "<th class=\"n\">champion, iteration 1</th>" in page and "newest, iteration 2</th>" in page
+    assert report.summary(files)[:2] == [
+        "The champion, iteration 1, against the cold start: "
+        "Better outside self-play: 1 of 1 measures significantly better, 0 worse.",
+        f"{name}: 0.400 -> 0.100 better",
+    ]
+    never = dataclasses.replace(champion, iteration=0)
+    files = dataclasses.replace(files, ledger=dataclasses.replace(ledger, champion=never))
+    page = report.headline(files)
+    assert "Worse outside self-play: 0 of 1" in page
+    assert "The newest candidate, iteration 2, which the gate has not accepted, against the cold start." in page
+    earlier = dataclasses.replace(champion, iteration=7)
+    files = dataclasses.replace(files, ledger=dataclasses.replace(ledger, champion=earlier))
+    assert "The champion, from an earlier run, against the cold start." in report.headline(files)
+
+
+def test_the_quality_section_shows_what_the_gate_counted_and_expected(micro_run: Path) -> None:
+    files = report.read(micro_run)
+    turns = pq.read_table(micro_run / "trajectories" / "iteration=0002" / "shard-00.parquet").num_rows
+    assert files.iterations[2][1]["quality/rows"] == turns
+    assert {e.rule for e in files.expectations} >= {"rows", "zero_sum", "logprobs", "episode_count"}
+    section = report_quality.section(files)
+    assert f'<td class="n">{turns}</td>' in section and section.count("all passed") == 2
+    assert f"{len(files.expectations)} expectations" in section and "of iteration 2: all hold" in section
+    broken = (dataclasses.replace(files.expectations[0], success=False), *files.expectations[1:])
+    section = report_quality.section(dataclasses.replace(files, expectations=broken))
+    assert "<details open>" in section and "1 do not hold" in section
 
 
 def test_lower_exploitability_is_better() -> None:
@@ -187,14 +242,14 @@ def test_a_comparison_shows_what_was_set_differently_and_how_sure_the_difference
     parsed = _parse(page)
     assert not parsed.seen & {"script", "link", "img"}
     assert re.search(r"<code>seed</code></td><td><code>0</code></td><td><code>5</code>", page)
-    assert "not significant" in page and "several seeds" in page
+    assert "too few items to say" in page and "several seeds" in page
     assert compare.settings(report.read(micro_run), report.read(run)) == [("seed", "0", "5")]
 
 
 def test_a_run_compared_with_itself_is_said_to_be_the_same(micro_run: Path) -> None:
     files = report.read(micro_run)
     assert "computed the same" in compare.body(files, files)
-    assert all(c.verdict in ("", "not significant") for c in compare.changes(files, files))
+    assert {c.verdict for c in compare.changes(files, files)} <= {"", "not significant", "too few items to say"}
 
 
 def test_the_live_view_shows_curves_gate_and_alarms(micro_run: Path) -> None:

@@ -59,10 +59,12 @@ def two_shards(micro_run: Path, run: Path) -> list[Path]:
 def test_good_shards_are_used_when_the_bad_ones_are_within_the_allowed_share(micro_run: Path, tmp_path: Path) -> None:
     paths = two_shards(micro_run, tmp_path)
     config = resolve(preset="smoke", overrides=micro_runs.SMALL)
-    assert steps.check(config, paths, run=tmp_path, full=False, tolerated=0.5) == [paths[0]]
+    checked = steps.check(config, paths, run=tmp_path, full=False, tolerated=0.5)
+    assert checked.good == [paths[0]]
+    assert checked.report.metrics["quality/bad_shards"] == 1.0 and "readable" in checked.report.failures[0]
     assert paths[0].exists() and not paths[1].exists()
-    moved = sorted(p.name for p in (tmp_path / "quarantine").iterdir())
-    assert len(moved) == 2, "the shard and its reasons"
+    left = sorted(p.suffix for p in (tmp_path / "quarantine").iterdir())
+    assert left == [".html", ".json", ".parquet"], "the shard, its reasons, and the page of the check"
 
 
 def test_more_bad_shards_than_allowed_stop_the_run(micro_run: Path, tmp_path: Path) -> None:
