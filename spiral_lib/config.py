@@ -175,7 +175,7 @@ class LearnerConfig:
     epochs: int = setting(2, "passes over the turns of a step", low=1, high=4)
     minibatch: int = setting(160, "turns per optimizer step; 0 means all", low=0)
     pack_tokens: int = setting(2048, "tokens in a packed micro-batch; does not change the result", low=16)
-    share_header: bool = setting(False, "run the prompt header of a game and role once a micro-batch, with gradient")
+    share_header: bool = setting(False, "run what prompts begin with in common once a micro-batch, with gradient")
     checkpoint_activations: bool = setting(False, "recompute activations in the backward pass: less memory, more time")
     chunk: int = setting(512, "response positions per chunk of vocabulary logits", low=1)
     normalizer: int = setting(4096, "constant token divisor N of the loss (upstream: its 4096 response tokens)", low=1)
@@ -203,6 +203,13 @@ class LearnerConfig:
         0.0, "publish a moving average of the weights over learner steps, this decay; 0 is off", low=0.0, high=0.9999
     )
     max_mismatch: float = setting(0.02, "k3 between engine and learner above which a step is refused", low=0.0)
+
+    def __post_init__(self) -> None:
+        if self.lora_rank and self.backend == "deepspeed":
+            raise ConfigError(
+                f"learner.lora_rank={self.lora_rank} needs learner.backend=torch: adapters are small enough for one "
+                "process, and deepspeed would split what is not trained"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -143,3 +143,16 @@ def rate(run: Path, iteration: int) -> float:
     """Return the learning rate of an iteration of one step."""
     metrics = json.loads((run / "training" / f"{iteration:04d}.json").read_text())["metrics"]
     return float(metrics["learner/lr"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("factor", "alarms"), [(1, [(), ()]), (30, [("invalid_actions",), ()])])
+def test_a_thirtyfold_rate_is_caught_in_one_iteration_and_halved(
+    micro_checkpoint: Path, tmp_path: Path, factor: int, alarms: list[tuple[str, ...]]
+) -> None:
+    lr = factor * micro_runs.config(micro_checkpoint).learner.lr
+    more = f"rollout.engine=hf rollout.matches=48 rollout.steps_per_iteration=5 learner.lr={lr}"
+    pipeline.train(config(micro_checkpoint, 2, more), tmp_path)
+    ledger = ledger_of(tmp_path)
+    assert [d.alarms for d in ledger.decisions] == alarms
+    assert ledger.lr_scale == (1.0 if factor == 1 else 0.5)

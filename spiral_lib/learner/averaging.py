@@ -40,10 +40,16 @@ def write_live(weights: Mapping[str, Tensor], folder: Path) -> None:
     save_file({name: tensor.detach().cpu().clone() for name, tensor in weights.items()}, folder / WEIGHTS_FILE)
 
 
+def live_file(folder: Path | None) -> Path | None:
+    """Return where an optimizer folder keeps the live weights; None where the checkpoint itself is live."""
+    if folder is None or not (folder / WEIGHTS_FILE).is_file():
+        return None
+    return folder / WEIGHTS_FILE
+
+
 def read_live(folder: Path | None) -> dict[str, Tensor] | None:
     """Return the live weights of an optimizer folder; None where the checkpoint itself is live."""
     from safetensors.torch import load_file
 
-    if folder is None or not (folder / WEIGHTS_FILE).is_file():
-        return None
-    return dict(load_file(folder / WEIGHTS_FILE))
+    file = live_file(folder)
+    return None if file is None else dict(load_file(file))

@@ -36,16 +36,25 @@ _TAIL: Final = 2000
 
 
 class RemoteUpdate:
-    """Learner steps run by ``learner.processes`` processes, one job a step."""
+    """Learner steps run by ``learner.processes`` processes, one job a step.
 
-    def __init__(self, checkpoint: Path, reference: Path | None, config: RunConfig, optimizer: Path | None) -> None:
-        if config.learner.lora_rank:
-            raise LearnerError("learner.lora_rank needs learner.backend=torch")
+    They begin with the checkpoint's weights, or with ``weights`` by parameter name where those go on from others.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Path,
+        reference: Path | None,
+        config: RunConfig,
+        optimizer: Path | None,
+        *,
+        weights: Path | None = None,
+    ) -> None:
         self._checkpoint = checkpoint
         self._reference = reference
         self._config = config
         self._optimizer = optimizer
-        self._weights: Path | None = None
+        self._weights = weights
         self._scratch = tempfile.TemporaryDirectory(prefix="spiral-learner-")
         self._jobs = 0
 

@@ -216,7 +216,7 @@ class PolicyUpdate:
     def _packs(self, samples: Sequence[batch.Sample]) -> list[packing.Pack]:
         device, budget = self.backend.device, self._config.learner.pack_tokens
         if self._config.learner.share_header and self._can_pack:
-            return shared_prefix.packs(samples, [(s.game, s.role) for s in samples], budget, device=device)
+            return shared_prefix.packs(samples, budget, device=device)
         return packing.packs(samples, budget, can_pack=self._can_pack, device=device)
 
     def _inputs(

@@ -42,10 +42,7 @@ class Learner:
             reference = None
         self._update: PolicyUpdate | RemoteUpdate
         if config.learner.backend == "deepspeed":
-            if config.learner.ema_decay > 0:
-                raise ConfigError(f"learner.ema_decay={config.learner.ema_decay:g} needs learner.backend=torch")
-            kept = optimizer if config.learner.optimizer_state == "full" else None
-            self._update = RemoteUpdate(checkpoint, reference, config, kept)
+            self._update = self._remote(checkpoint, reference, optimizer)
         else:
             self._update = self._local(checkpoint, reference, optimizer)
 
@@ -58,7 +55,10 @@ class Learner:
         model: Any = checkpoints.load_model(checkpoint, "float32")
         model = model.to(device)
         frozen: Any = None if reference is None else checkpoints.load_model(reference, "float32")
-        self._average = self._begin_average(model, optimizer)
+        self._average = self._begun_average(model)
+        # Learning goes on from the live weights, where they are kept apart.
+        if self._average is not None and (live := averaging.read_live(optimizer)) is not None:
+            model.load_state_dict(live)
         if config.learner.lora_rank:
             lora.add(model, config.learner.lora_rank, seed=config.seed, checkpoint=self._parent.id)
         update = PolicyUpdate(model, None if frozen is None else frozen.to(device), config)
@@ -67,16 +67,21 @@ class Learner:
             update.backend.load_optimizer(optimizer)
         return update
 
-    def _begin_average(self, model: Any, optimizer: Path | None) -> averaging.WeightAverage | None:
-        """Take the checkpoint as the average and go on from the live weights, where they are kept apart."""
+    def _remote(self, checkpoint: Path, reference: Path | None, optimizer: Path | None) -> RemoteUpdate:
+        from spiral_lib import checkpoints
+
+        kept = optimizer if self._config.learner.optimizer_state == "full" else None
+        live: Path | None = None
+        if self._config.learner.ema_decay > 0:
+            # The average is kept here, whole; the processes only ever see the live weights.
+            self._average = self._begun_average(checkpoints.load_model(checkpoint, "float32"))
+            live = averaging.live_file(optimizer)
+        return RemoteUpdate(checkpoint, reference, self._config, kept, weights=live)
+
+    def _begun_average(self, model: Any) -> averaging.WeightAverage | None:
+        """Take the checkpoint as the average."""
         decay = self._config.learner.ema_decay
-        if decay == 0.0:
-            return None
-        average = averaging.WeightAverage(decay, model.state_dict())
-        live = averaging.read_live(optimizer)
-        if live is not None:
-            model.load_state_dict(live)
-        return average
+        return averaging.WeightAverage(decay, model.state_dict()) if decay > 0 else None
 
     def step(
         self, episodes: Iterable[Episode], baselines: RoleBaselines, *, step: int, lr_scale: float = 1.0

@@ -68,7 +68,7 @@ def _shared_header() -> dict[str, Any]:
 
     sides = (
         run(models[0], packing.packs(samples, config.pack_tokens, can_pack=True)),
-        run(models[1], shared_prefix.packs(samples, [0] * len(samples), config.pack_tokens)),
+        run(models[1], shared_prefix.packs(samples, config.pack_tokens)),
     )
     tokens = sum(len(s.prompt_ids) + len(s.response_ids) for s in samples)
     return _row("learner/update_shared_header", tokens, sides, "the same without learner.share_header")

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import deepspeed_cases as cases
+import micro_runs
 import pytest
 from learner_cases import furthest, same_bits, settings, weights
 from safetensors.torch import load_file
 from test_learner import checkpoint, played
 
-from spiral_lib import checkpoints
+from spiral_lib import checkpoints, lineage, pipeline
 from spiral_lib.errors import LearnerError
-from spiral_lib.learner import backends, launch
+from spiral_lib.learner import averaging, backends, launch
 from spiral_lib.learner.loop import PolicyUpdate
 from spiral_lib.learner.update import Learner
 from spiral_lib.rae import RoleBaselines
@@ -131,6 +132,24 @@ def test_the_learner_runs_its_step_in_processes_and_saves_an_ordinary_checkpoint
     assert furthest(*moments) < 1e-6
     resumed = Learner(tmp_path / "one", None, settings(text), tmp_path / "optimizer")
     assert resumed.step(episodes, RoleBaselines(0.95), step=2)["learner/optimizer_steps"] > 0
+
+
+def test_a_run_on_two_processes_goes_where_a_run_on_one_does(micro_checkpoint: Path, tmp_path: Path) -> None:
+    """Two iterations through the steps, with a moving average that is published while the live weights go on."""
+    alone, spread = tmp_path / "alone", tmp_path / "spread"
+    more = f"{micro_runs.WITHOUT_EVALUATION} gates.enabled=false learner.lr=1e-4 learner.ema_decay=0.9"
+    pipeline.train(micro_runs.config(micro_checkpoint, more), alone)
+    text = f"{more} learner.backend=deepspeed learner.processes=2 learner.zero_stage=3"
+    pipeline.train(micro_runs.config(micro_checkpoint, text), spread)
+    assert lineage.audit(spread) == []
+    for i in ("0001", "0002"):
+        published = [load_file(run / "checkpoints" / i / "model.safetensors") for run in (alone, spread)]
+        live = [averaging.read_live(run / "optimizer" / i) for run in (alone, spread)]
+        moments = [load_file(run / "optimizer" / i / backends.OPTIMIZER_FILE) for run in (alone, spread)]
+        assert furthest(*published) < 1e-5
+        assert live[0] and live[1] and furthest(*live) < 1e-5
+        assert furthest(*moments) < 1e-5
+        assert furthest(published[1], {n: live[1][n] for n in published[1]}) > 5e-5, "the average lags behind"
 
 
 def test_an_error_of_the_processes_is_raised_as_it_is(tmp_path: Path) -> None:

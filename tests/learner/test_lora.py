@@ -9,6 +9,7 @@ from learner_cases import random_model, same_bits, settings, weights
 from test_learner import checkpoint, played
 
 from spiral_lib import checkpoints
+from spiral_lib.errors import ConfigError
 from spiral_lib.learner import lora
 from spiral_lib.learner.update import Learner
 from spiral_lib.rae import RoleBaselines
@@ -65,3 +66,8 @@ def test_a_learner_with_adapters_writes_a_full_checkpoint_of_low_rank_change(tmp
     assert ranks and all(1 <= r <= 2 for r in ranks)
     resumed = Learner(tmp_path / "one", None, settings(TEXT), tmp_path / "optimizer")
     assert resumed.step(episodes, RoleBaselines(0.95), step=2)["learner/optimizer_steps"] == 1
+
+
+def test_adapters_with_deepspeed_are_refused_before_anything_runs() -> None:
+    with pytest.raises(ConfigError, match=r"learner\.lora_rank=2 needs learner\.backend=torch"):
+        settings("lora_rank=2 backend=deepspeed")

@@ -1,0 +1,320 @@
+"""The learner's loss, forward and backward, against the naive padded loss and against TRL's GRPO loss.
+
+All three see the same rows and weights in one run. Every pass is a child process of its own, so that its peak memory
+can be read; the children take turns, and seconds are their processor time. TRL is no dependency: where it is not
+installed its rows are left out and the table says so (pip install trl==1.16.0). It runs as itself: a GRPOTrainer, its
+loss ``dr_grpo`` with our constant as its completion length, and that loss is compared with ours.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from spiral_lib.config import LearnerConfig
+from spiral_lib.learner import logprobs, packing, shared_prefix
+from spiral_lib.learner.batch import Sample
+from spiral_lib.learner.loss import TokenInputs, token_loss
+
+ROUNDS = 3
+LENGTH = 512
+"""The constant that the loss is divided by: N here, the completion length for TRL."""
+SMALL = {"vocab": 49152, "hidden": 256, "layers": 8, "heads": 4, "kv_heads": 4, "mlp": 688}
+SMOLLM2 = {"vocab": 49152, "hidden": 576, "layers": 30, "heads": 9, "kv_heads": 3, "mlp": 1536}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A model's shape, and its rows as (prompt tokens, response tokens) with a common beginning of the prompts."""
+
+    name: str
+    shape: dict[str, int]
+    rows: tuple[tuple[int, int], ...]
+    header: int = 0
+
+
+CASES = (
+    Case(name="small_49k_vocabulary", shape=SMALL, rows=tuple((200 + 10 * i, 30 + 4 * i) for i in range(8))),
+    Case(
+        name="skewed_lengths",
+        shape=SMALL,
+        rows=(*((40 + 6 * i, 16 + 2 * i) for i in range(10)), (300, 60), (700, 90)),
+    ),
+    Case(name="smollm2_shape", shape=SMOLLM2, rows=((210, 40), (230, 56), (240, 60), (258, 75))),
+    Case(
+        name="full_size_prompts",
+        shape=SMALL,
+        rows=tuple((211 + 24 + 2 * (i % 6), 40 + 3 * i) for i in range(12)),
+        header=211,
+    ),
+)
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return the rows of all cases."""
+    torch.set_num_threads(1)
+    found: list[dict[str, Any]] = []
+    for case in CASES:
+        sides = _sides(case)
+        measured = _measure(sides)
+        _check_equal(measured, case)
+        found += _rows(case, measured)
+    return found
+
+
+def _sides(case: Case) -> dict[str, Callable[[], float]]:
+    """Return what to compare by name: each runs forward and backward and returns the loss."""
+    samples, config = _samples(case), LearnerConfig(normalizer=LENGTH, pack_tokens=4096)
+    plain, own = _model(case.shape), _model(case.shape)
+    can_pack = packing.prepare(own)
+    made = packing.packs(samples, config.pack_tokens, can_pack=can_pack)
+    sides: dict[str, Callable[[], float]] = {"ours": lambda: _our_pass(own, made, samples, config)}
+    if case.header:
+        shared = shared_prefix.packs(samples, config.pack_tokens)
+        sides["shared"] = lambda: _our_pass(own, shared, samples, config)
+    sides["naive"] = lambda: _naive_pass(plain, samples, config)
+    if importlib.util.find_spec("trl") is not None and not case.header:
+        trainer = _trl_trainer(_model(case.shape))
+        sides["trl"] = lambda: _trl_pass(trainer, samples)
+    return sides
+
+
+def _measure(sides: dict[str, Callable[[], float]]) -> dict[str, list[dict[str, float]]]:
+    measured: dict[str, list[dict[str, float]]] = {name: [] for name in [*sides, "matmul"]}
+    for _ in range(ROUNDS):
+        measured["matmul"].append(_in_child(_matmul_flops))
+        for name, side in sides.items():
+            measured[name].append(_in_child(side))
+    return measured
+
+
+def _in_child(work: Callable[[], float]) -> dict[str, float]:
+    """Run in a child process; return its value, processor seconds and the memory it needed beyond what was there."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+        before, start = _memory("VmRSS"), time.process_time()
+        value = work()
+        seconds = time.process_time() - start
+        found = {"value": value, "seconds": seconds, "mb": _memory("VmHWM") - before}
+        os.write(writer, json.dumps(found).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    found: dict[str, float] = json.loads(text)
+    return found
+
+
+def _memory(what: str) -> float:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith(what))
+
+
+def _matmul_flops() -> float:
+    """Return the best floating point operations a second of a 1024 x 1024 product, what a core can do at all."""
+    a, best = torch.rand(1024, 1024), float("inf")
+    for _ in range(12):
+        start = time.process_time()
+        a @ a
+        best = min(best, time.process_time() - start)
+    return 2 * 1024**3 / best
+
+
+def _our_pass(model: Any, made: Sequence[packing.Pack], samples: Sequence[Sample], config: LearnerConfig) -> float:
+    total = 0.0
+    for pack in made:
+        new, entropy = logprobs.token_logprobs(model, pack, temperature=1.0, chunk=config.chunk)
+        loss = _loss(new, entropy, [samples[i] for i in pack.rows], len(samples), config)
+        loss.backward()
+        total += float(loss.detach())
+    return total
+
+
+def _naive_pass(model: Any, samples: Sequence[Sample], config: LearnerConfig) -> float:
+    """The usual way: one padded block with a mask, every logit of every position, entropy from all of them."""
+    width = max(len(s.prompt_ids) + len(s.response_ids) for s in samples)
+    ids, mask = torch.zeros(len(samples), width, dtype=torch.long), torch.zeros(len(samples), width, dtype=torch.long)
+    scored = torch.zeros(len(samples), width - 1, dtype=torch.bool)
+    for i, s in enumerate(samples):
+        p, n = len(s.prompt_ids), len(s.prompt_ids) + len(s.response_ids)
+        ids[i, :n] = torch.tensor([*s.prompt_ids, *s.response_ids])
+        mask[i, :n] = 1
+        scored[i, p - 1 : n - 1] = True
+    logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
+    every = torch.log_softmax(logits, dim=-1)
+    entropy = -(every.exp() * every).sum(-1)
+    new = every.gather(-1, ids[:, 1:, None]).squeeze(-1)
+    loss = _loss(new[scored], entropy[scored], samples, len(samples), config)
+    loss.backward()
+    return float(loss.detach())
+
+
+def _loss(new: Any, entropy: Any, chosen: Sequence[Sample], count: int, config: LearnerConfig) -> torch.Tensor:
+    advantage = torch.tensor([s.advantage for s in chosen for _ in s.response_ids])
+    inputs = TokenInputs(old_R=new.detach(), advantage_R=advantage, mask_R=torch.ones_like(new, dtype=torch.bool))
+    return token_loss(new, entropy, inputs, config).total / config.normalizer / count
+
+
+def _trl_trainer(model: Any) -> Any:
+    """Return TRL's own trainer around the model; it is never asked to train, only for its loss."""
+    from datasets import Dataset
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+    from trl import GRPOConfig, GRPOTrainer
+
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({"<pad>": 0, "<eos>": 1}, unk_token="<pad>")),
+        pad_token="<pad>",
+        eos_token="<eos>",
+    )
+    settings = GRPOConfig(
+        output_dir=tempfile.mkdtemp(prefix="bench-trl-"),
+        use_cpu=True,
+        bf16=False,
+        loss_type="dr_grpo",
+        beta=0.0,
+        max_completion_length=LENGTH,
+        gradient_checkpointing=False,
+        report_to="none",
+        per_device_train_batch_size=2,
+        num_generations=2,
+    )
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        args=settings,
+        train_dataset=Dataset.from_dict({"prompt": ["x", "y"]}),
+        processing_class=tokenizer,
+    )
+    trainer.current_gradient_accumulation_steps = 1
+    return trainer
+
+
+def _trl_pass(trainer: Any, samples: Sequence[Sample]) -> float:
+    """TRL pads prompts on the left and completions on the right."""
+    longest = [max(len(s.prompt_ids) for s in samples), max(len(s.response_ids) for s in samples)]
+    inputs: dict[str, Any] = {
+        name: torch.zeros(len(samples), longest[part], dtype=torch.long)
+        for part, names in enumerate((("prompt_ids", "prompt_mask"), ("completion_ids", "completion_mask")))
+        for name in names
+    }
+    for i, s in enumerate(samples):
+        inputs["prompt_ids"][i, longest[0] - len(s.prompt_ids) :] = torch.tensor(s.prompt_ids)
+        inputs["prompt_mask"][i, longest[0] - len(s.prompt_ids) :] = 1
+        inputs["completion_ids"][i, : len(s.response_ids)] = torch.tensor(s.response_ids)
+        inputs["completion_mask"][i, : len(s.response_ids)] = 1
+    inputs["advantages"] = torch.tensor([s.advantage for s in samples])
+    inputs["num_items_in_batch"] = inputs["completion_mask"].sum()
+    loss = trainer.compute_loss(trainer.model, inputs)
+    loss.backward()
+    return float(loss.detach())
+
+
+def _check_equal(measured: dict[str, list[dict[str, float]]], case: Case) -> None:
+    losses = {name: found[0]["value"] for name, found in measured.items() if name != "matmul"}
+    if max(losses.values()) - min(losses.values()) > 1e-5:
+        raise SystemExit(f"{case.name}: the losses differ: {losses}")
+
+
+def _rows(case: Case, measured: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
+    tokens, name = sum(p + r for p, r in case.rows), f"losses/{case.name}"
+    best = "shared" if case.header else "ours"
+    speed = tokens / statistics.median(m["seconds"] for m in measured[best])
+    found, others = [], [o for o in ("ours", "naive", "trl") if o in measured and o != best]
+    texts = {"ours": "ours without learner.share_header", "naive": "padded, all logits", "trl": "TRL's GRPO loss"}
+    for other in others:
+        for what, unit, value in (("", "tokens/cpu-s", speed), ("_peak_memory", "MB", _median(measured[best], "mb"))):
+            kind = "mb" if unit == "MB" else "seconds"
+            ratios = [o[kind] / b[kind] for o, b in zip(measured[other], measured[best], strict=True)]
+            found.append(_row(name + what, value, unit, texts[other], ratios))
+    if not case.header and "trl" not in measured:
+        found.append(_row(name, speed, "tokens/cpu-s", "TRL's GRPO loss: not measured, trl is not installed", []))
+    peaks = zip(measured[best], measured["matmul"], strict=True)
+    shares = [_flops(case) / m["seconds"] / p["value"] for m, p in peaks]
+    return [*found, _row(f"{name}_share_of_peak", statistics.median(shares), "share", "1024 x 1024 products", shares)]
+
+
+def _row(name: str, value: float, unit: str, against: str, ratios: Sequence[float]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "value": round(value, 3 if unit == "share" else 1),
+        "unit": unit,
+        "against": against,
+        "ratio": round(statistics.median(ratios), 2) if ratios else None,
+        "spread": round(max(ratios) - min(ratios), 2) if ratios else None,
+        "n": len(ratios),
+    }
+
+
+def _median(found: Sequence[dict[str, float]], kind: str) -> float:
+    return statistics.median(m[kind] for m in found)
+
+
+def _flops(case: Case) -> float:
+    """Return the useful operations of a pass: real tokens, response positions of the head, causal attention.
+
+    A shared header counts as often as it stands in the rows, so that the share says what was saved as well.
+    """
+    s = case.shape
+    size = s["hidden"] // s["heads"]
+    layer = s["hidden"] * size * (2 * s["heads"] + 2 * s["kv_heads"]) + 3 * s["hidden"] * s["mlp"]
+    tokens, responses = sum(p + r for p, r in case.rows), sum(r for _, r in case.rows)
+    attention = 6 * s["layers"] * s["hidden"] * sum((p + r) ** 2 for p, r in case.rows)
+    return 6 * s["layers"] * layer * tokens + 6 * s["vocab"] * s["hidden"] * responses + attention
+
+
+def _model(shape: dict[str, int]) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=shape["vocab"],
+        hidden_size=shape["hidden"],
+        intermediate_size=shape["mlp"],
+        num_hidden_layers=shape["layers"],
+        num_attention_heads=shape["heads"],
+        num_key_value_heads=shape["kv_heads"],
+        tie_word_embeddings=True,
+        pad_token_id=0,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+def _samples(case: Case) -> list[Sample]:
+    draw = random.Random(0)
+    ids = range(2, case.shape["vocab"])
+    header = tuple(draw.choices(ids, k=case.header))
+    return [
+        Sample(
+            episode=str(i),
+            turn=0,
+            game="",
+            role="",
+            prompt_ids=header + tuple(draw.choices(ids, k=prompt - case.header)),
+            response_ids=tuple(draw.choices(ids, k=response)),
+            old_logprobs=(0.0,) * response,
+            reward=1.0,
+            baseline=0.0,
+            advantage=draw.uniform(-1, 1),
+        )
+        for i, (prompt, response) in enumerate(case.rows)
+    ]
+
+
+if __name__ == "__main__":
+    for row in rows():
+        print(row)
