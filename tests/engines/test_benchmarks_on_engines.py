@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from endpoint_server import running
 
+from spiral_lib import bank_items as bank
 from spiral_lib import cli, evaluation
 from spiral_lib.config import EvaluationConfig
 from spiral_lib.engines.openai import OpenAiEngine
 from spiral_lib.errors import EngineError
 from spiral_lib.evaluation import benchmarks, suite
-from spiral_lib import bank_items as bank
 from spiral_lib.settings import EndpointConfig
 
 pytest.importorskip("lm_eval", reason="needs the extra 'eval' (lm-eval)")
