@@ -74,7 +74,9 @@ def export(run: Path, out: Path) -> dict[str, Path]:
     shards = sorted((run / "trajectories").rglob("*.parquet"))
     if not shards:
         raise DataQualityError(f"'{run}' has no trajectories to export; is it a run folder?")
-    tokenizer: Any = checkpoints.load_tokenizer(run / "checkpoints" / "0000")
+    # A run that went on from another one has no checkpoint 0000 of its own.
+    first = min((run / "checkpoints").glob("*"), default=run / "checkpoints" / "0000")
+    tokenizer: Any = checkpoints.load_tokenizer(first)
     decode = functools.partial(tokenizer.decode, skip_special_tokens=False)
     episodes = list(trajectories.read_episodes(shards))
     made = {

@@ -151,6 +151,22 @@ def test_the_files_have_their_schemas_and_datasets_loads_them(tmp_path: Path) ->
         assert len(loaded) == {"sft": 1, "preferences": 1, "process": 2}[name]
 
 
+def test_an_experts_turns_are_not_exported() -> None:
+    mine, expert = turn(0, 0, "[bet]"), turn(1, 1, "[call]", policy="optimal", engine="scripted")
+    rows = list(derived.process([match("1", (-1, 1), mine, expert)], lambda ids: ""))
+    assert [row["turn"] for row in rows] == [0]
+
+
+def test_a_run_that_went_on_from_another_is_exported_with_the_first_tokenizer_it_has(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    tiny_checkpoints.tokenizer().save_pretrained(run / "checkpoints" / "0001")
+    shard = run / "trajectories" / "iteration=0001" / "shard-00.parquet"
+    common = {"run": "r", "iteration": 1, "step": 1, "shard": 0, "config_hash": ""}
+    move = turn(0, 0, "[bet]", response_ids=(5,), logprobs=(-1.0,))
+    trajectories.write_shard(shard, [match("1", (1, -1), move)], **common)
+    assert pq.read_table(derived.export(run, tmp_path / "out")["sft"]).num_rows == 1
+
+
 def test_a_folder_without_trajectories_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataQualityError, match="no trajectories"):
         derived.export(tmp_path, tmp_path / "out")
