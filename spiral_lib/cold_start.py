@@ -205,7 +205,8 @@ def _gaps(config: RunConfig, engine: Any, renderer: Renderer) -> dict[str, float
 
     found = {}
     for game in config.games:
-        if game.name not in PUBLIC_KEYS or game.params.get("hands", 1) != 1 or not hasattr(engine, "score"):
+        is_solved = game.name in PUBLIC_KEYS and game.params.get("hands", 1) == 1
+        if game.weight == 0 or not is_solved or not hasattr(engine, "score"):
             continue
         table = exploitability.action_table(
             game.name,
