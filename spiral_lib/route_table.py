@@ -162,7 +162,7 @@ def summary(arms: Sequence[Arm]) -> list[str]:
     lines = []
     for arm in arms[1:]:
         found = [change(m, arms[0], arm) for m in _measures(arms)]
-        judged = [c for c in found if c.verdict in ("better", "worse", "not significant")]
+        judged = [c for c in found if c.verdict not in ("", measures.TOO_FEW)]
         better, worse = (sum(c.verdict == word for c in judged) for word in ("better", "worse"))
         tally = f"{better} of {len(judged)} measures significantly better, {worse} worse"
         lines.append(f"{arm.title} against the cold start: {tally}.")
@@ -236,7 +236,7 @@ def change(measure: Measure, first: Arm, second: Arm) -> Change:
     """Return how the second differs from the first, by a paired test where both answered or played the same."""
     found = measures.change(measure, first.evaluation.metrics, second.evaluation.metrics)
     gains = _paired_gains(measure, first.evaluation, second.evaluation)
-    if gains is None:
+    if gains is None or found.verdict == measures.TOO_FEW:
         return found
     if measure.name == _BANK:
         worse, better = gains.count(-1.0), gains.count(1.0)
@@ -244,7 +244,7 @@ def change(measure: Measure, first: Arm, second: Arm) -> Change:
     else:
         tails = stats.sign_flip_test(gains), stats.sign_flip_test([-g for g in gains])
     p = min(1.0, 2 * min(tails))
-    verdict = "not significant" if p >= _LEVEL else "better" if sum(gains) > 0 else "worse"
+    verdict = measures.NOT_SIGNIFICANT if p >= _LEVEL else "better" if sum(gains) > 0 else "worse"
     return dataclasses.replace(found, p=p, verdict=verdict)
 
 

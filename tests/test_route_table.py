@@ -71,6 +71,13 @@ def test_exploitability_is_judged_by_its_intervals_and_lower_is_better() -> None
     assert [verdict(name, START, a) for a in (SFT, RLVR, SELF_PLAY)] == ["better", "not significant", "better"]
 
 
+def test_few_items_are_not_judged() -> None:
+    few = {**RLVR.evaluation.metrics, "eval/bank/accuracy_n": 8.0}
+    other = dataclasses.replace(RLVR, evaluation=dataclasses.replace(RLVR.evaluation, metrics=few))
+    assert verdict("eval/bank/accuracy", START, other) == measures.TOO_FEW
+    assert "of 2 measures" in route_table.summary([START, other])[0]
+
+
 def test_every_route_is_a_column_and_every_measure_and_cost_a_row() -> None:
     text = route_table.markdown(ARMS)
     assert "|  | cold start | SFT | RLVR | self-play |" in text
