@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 
 from spiral_lib.errors import ConfigError, IllegalAction
+from spiral_lib.games import no_seat
 from spiral_lib.seeds import generator
 from spiral_lib.types import GameSpec, KnownCase, Returns, View, zero_sum
 
@@ -54,6 +55,8 @@ class GAME:
 
     def view(self, player: int) -> View:
         """Return what a player sees; a policy gets nothing else."""
+        if player not in (0, 1):
+            raise no_seat(SPEC, player)
         return View(
             game=SPEC.name,
             role=SPEC.roles[player],

@@ -201,13 +201,14 @@ def _judge(name: str, tally: Tally) -> Judged:
     cases = getattr(module, "KNOWN_CASES", ())
     agreed = 0
     for case in cases:
-        breach = _case_breach(name, case)
+        breach = case_breach(name, case)
         agreed += breach is None
         tally.look("known cases end as stated", breach)
     return Judged(cases=len(cases), agreed=agreed)
 
 
-def _case_breach(name: str, case: KnownCase) -> str | None:
+def case_breach(name: str, case: KnownCase) -> str | None:
+    """Return in words how a known case does not end as stated, or None."""
     shown = " ".join(case.actions)[:100]
     game = games.make(name, seed=case.seed, **dict(case.params))
     done, refused, found = 0, None, None

@@ -67,7 +67,7 @@ def spec(name: str) -> GameSpec:
 
 def views(name: str, **params: Any) -> dict[str, View]:
     """Return every decision state's ``info_state`` to its view. Raises ConfigError for a game that cannot list them."""
-    listing = plugins.load(_PACKAGE, name, "views")
+    listing = plugins.load(_PACKAGE, _adapted(name)[0], "views")
     known = inspect.signature(listing).parameters
     found: dict[str, View] = listing(**{key: value for key, value in params.items() if key in known})
     return found
@@ -112,6 +112,8 @@ def _adapted(name: str) -> tuple[str, dict[str, str]]:
 
     ``textarena:`` always means the adapter: the library of that name holds no games of ours to load by dotted path.
     """
+    if not isinstance(name, str):
+        raise ConfigError(f"the name of a game is a text such as 'kuhn_poker', not {name!r:.40}")
     module, colon, env = name.partition(":")
     return ("textarena", {"env": env}) if module == "textarena" and colon else (name, {})
 

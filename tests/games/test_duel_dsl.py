@@ -275,3 +275,27 @@ def test_the_audit_of_hostile_text_would_see_an_evaluation() -> None:
     finally:
         watching[0] = False
         events.clear()
+
+
+@pytest.mark.parametrize("expr", [None, 5, ["x"], b"x"])
+def test_an_expression_that_is_no_text_is_the_callers_mistake(expr: object) -> None:
+    with pytest.raises(ConfigError, match="text"):
+        duel_dsl.parse(expr, X)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [None, [("x", (0, 1))], {"x": None}, {"x": (0, 1, 2)}, {"x": (0.0, 1.0)}, {"x": ("0", "1")}, {5: (0, 1)},
+     {"x": ([0], 1)}, {"x": (True, 3)}],
+)  # fmt: skip
+def test_variables_of_a_wrong_type_are_the_callers_mistake(variables: object) -> None:
+    with pytest.raises(ConfigError):
+        duel_dsl.parse("x", variables)
+
+
+def test_texts_that_differ_in_numbers_only_share_their_shape_and_nothing_else() -> None:
+    first, second = duel_dsl.parse("3*x - 5 == 7", X), duel_dsl.parse("12*x - 0 == 996", X)
+    assert first.shape is second.shape and first.digest != second.digest
+    assert (str(second), second.numbers) == ("12*x - 0 == 996", (12, 0, 996))
+    assert second.values.nonzero()[0].tolist() == [283]
+    assert reason_of("3*x - 05 == 7") == "bad_number" and reason_of("3*x - 5 == 1000") == "bad_number"

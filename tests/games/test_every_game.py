@@ -6,13 +6,15 @@ import copy
 import importlib
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spiral_lib import games
+from spiral_lib import game_check, games
 from spiral_lib.errors import ConfigError, IllegalAction
+from spiral_lib.games import tic_tac_toe
 from spiral_lib.types import Game, GameSpec, View
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -193,6 +195,42 @@ def test_unknown_parameters_and_seeds_that_are_no_integers_are_refused(name: str
     for seed in (1.0, "1", True, None):
         with pytest.raises(ConfigError, match="seed"):
             games.make(name, seed=seed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_view_of_no_seat_is_refused(name: str) -> None:
+    game = games.make(name, seed=1)
+    for player in (-1, 2, None, "0", 0.5):
+        with pytest.raises(ConfigError, match=name):
+            game.view(player)
+    assert (game.view(0).player, game.view(1).player) == (0, 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_known_cases_end_as_stated(name: str) -> None:
+    cases = MODULES[name].KNOWN_CASES
+    assert cases
+    for case in cases:
+        assert game_check.case_breach(name, case) is None
+
+
+def test_a_known_case_that_does_not_hold_is_named() -> None:
+    case = tic_tac_toe.KNOWN_CASES[0]
+    assert "not (0.0, 0.0)" in str(game_check.case_breach("tic_tac_toe", replace(case, returns=(0.0, 0.0))))
+    early = replace(case, actions=("[0]", "[0]", "[1]"), refused="illegal_action")
+    assert "not a free cell" in str(game_check.case_breach("tic_tac_toe", early))
+    refused = tic_tac_toe.KNOWN_CASES[-1]
+    assert "refused for illegal_action" in str(
+        game_check.case_breach("tic_tac_toe", replace(refused, refused="non_ascii"))
+    )
+    assert "[4]" in str(game_check.case_breach("tic_tac_toe", replace(refused, refused=None)))
+
+
+@pytest.mark.parametrize("name", [None, 5, ["kuhn_poker"], b"kuhn_poker"])
+def test_a_name_that_is_no_text_is_refused(name: object) -> None:
+    for ask in (games.spec, games.kind, games.views, lambda name: games.make(name, seed=0)):
+        with pytest.raises(ConfigError, match="name of a game"):
+            ask(name)
 
 
 def test_an_unknown_game_is_refused_with_the_nearest_name() -> None:
