@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 DASHES = ("", "6 3", "2 2", "8 3 2 3", "1 3", "10 4")
 WIDTH, HEIGHT = 460, 240
-LEFT, RIGHT, TOP, BOTTOM = 52, 14, 16, 30
+LEFT, RIGHT, TOP, BOTTOM = 62, 14, 16, 38
 
 Place = Callable[[float, float], tuple[float, float]]
 

@@ -71,13 +71,13 @@ def headline(files: RunFiles) -> str:
     changes = against_cold_start(files)
     css, sentence = measures.answer(changes)
     start = "" if len(files.iterations) > 1 else " This is the cold start alone."
-    newest = () if now[1] == shown.metrics else (f"newest, iteration {now[0]}",)
+    newest = () if now[0] == shown.iteration else (f"newest, iteration {now[0]}",)
     rows = [
         (*change_row(c), *(number(now[1].get(c.measure.name, math.nan)) for _ in newest), _items(c, shown.metrics))
         for c in changes
     ]
     headings = ("measure", "change", "cold start", shown.short, "its 95 % interval", *newest, "n")
-    figures = table(headings, rows, numbers=range(2, len(headings)))
+    figures = table(headings, rows, numbers=range(2, len(headings)), stacked=True)
     return (
         f'<div class="head"><p class="big {css}">{html.escape(sentence)}{start}</p>'
         f'<p class="soft">{html.escape(shown.label)} against the cold start.</p>{figures if changes else ""}'
@@ -87,10 +87,11 @@ def headline(files: RunFiles) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """What the headline compares with the cold start: how it is called, and its metrics."""
+    """What the headline compares with the cold start: its name, its iteration (-1: of another run), its metrics."""
 
     label: str
     short: str
+    iteration: int
     metrics: measures.Metrics
 
 
@@ -100,11 +101,13 @@ def judged(files: RunFiles) -> Judged:
     if champion is not None and champion.iteration > 0:
         own = any(e.iteration == champion.iteration for e in files.ledger.evaluations)
         name = f"iteration {champion.iteration}" if own else "from an earlier run"
-        return Judged(label=f"The champion, {name},", short=f"champion, {name}", metrics=champion.metrics)
+        label, short = f"The champion, {name},", f"champion, {name}"
+        where = champion.iteration if own else -1
+        return Judged(label=label, short=short, iteration=where, metrics=champion.metrics)
     if not iteration:
-        return Judged(label="The cold start", short="now", metrics=metrics)
+        return Judged(label="The cold start", short="now", iteration=0, metrics=metrics)
     label = f"The newest candidate, iteration {iteration}, which the gate has not accepted,"
-    return Judged(label=label, short=f"iteration {iteration}, not accepted", metrics=metrics)
+    return Judged(label=label, short=f"iteration {iteration}, not accepted", iteration=iteration, metrics=metrics)
 
 
 def against_cold_start(files: RunFiles) -> list[Change]:

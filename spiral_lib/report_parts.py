@@ -42,7 +42,8 @@ def monitors(files: RunFiles) -> str:
         if name not in known:
             state = f'<b class="bad">alarm in iteration {iteration}</b>'
             rows.append((html.escape(title(name)), state, "–", "–", "–"))
-    return table(("monitor", "state", "cold start", "now", "alarm"), rows, numbers=(2, 3, 4)) if rows else ""
+    headings = ("monitor", "state", "cold start", "now", "alarm")
+    return table(headings, rows, numbers=(2, 3, 4), stacked=True) if rows else ""
 
 
 def payoffs(files: RunFiles) -> str:
@@ -178,8 +179,9 @@ def lineage(files: RunFiles) -> str:
         return '<p class="soft">No readable step records; <code>spiral audit</code> says what is broken.</p>'
     last = files.records[-1]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(last.packages.items()))
+    threads = f"{last.threads} thread{'' if last.threads == 1 else 's'}"
     facts = (
-        f"device {last.device}, {last.dtype}, engine {last.engine}, {last.threads} threads; {versions}",
+        f"device {last.device}, {last.dtype}, engine {last.engine}, {threads}; {versions}",
         f"code {last.code_version}, configuration {last.config_hash}" + (f", image {last.image}" if last.image else ""),
     )
     rows = [

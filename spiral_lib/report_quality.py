@@ -35,7 +35,7 @@ def section(files: RunFiles) -> str:
         return ""
     headings = ("iteration", "verdict", "shards", "turns", "matches", "void", "illegal turns", "truncated turns")
     note = "The learner starts only on shards that pass; one that fails is moved to <code>quarantine/</code>."
-    shown = table(headings, rows[-_SHOWN:], numbers=(0, 2, 3, 4, 5, 6, 7))
+    shown = table(headings, rows[-_SHOWN:], numbers=(0, 2, 3, 4, 5, 6, 7), stacked=True)
     return f'<p class="soft">{note}</p>{shown}{_expectations(files)}{_taken_out(files)}'
 
 

@@ -27,18 +27,18 @@ padding:1rem max(1rem,calc((100% - 1060px)/2))}
 .spiral .good{color:var(--good)}.spiral .bad{color:var(--bad)}.spiral .soft{color:var(--soft)}
 .spiral .grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,320px),1fr));gap:1rem;margin:.6rem 0}
 .spiral figure{margin:0;border:1px solid var(--line);border-radius:8px;padding:.6rem;break-inside:avoid}
-.spiral figcaption span{color:var(--soft);font-size:.85rem}
+.spiral figcaption span{color:var(--soft);font-size:.85em}
 .spiral figure>svg{display:block;width:100%;height:auto;max-height:320px}
-.spiral svg text{font:11px system-ui,sans-serif;fill:var(--soft)}.spiral svg .rule{stroke:var(--line);stroke-width:.7}
+.spiral svg text{font:13px system-ui,sans-serif;fill:var(--soft)}.spiral svg .rule{stroke:var(--line);stroke-width:.7}
 .spiral svg .ref{stroke:var(--soft);stroke-dasharray:2 3}.spiral svg .ref-name{font-style:italic}
 .spiral svg .mark{stroke:var(--bad);stroke-width:1.4;stroke-dasharray:5 2}
 .spiral svg .mark-name{fill:var(--bad);font-weight:600}
-.spiral .legend span{display:inline-block;margin-right:.9rem;font-size:.8rem;color:var(--soft)}
-.spiral table{border-collapse:collapse;font-size:.88rem;display:block;overflow-x:auto;max-width:100%}
+.spiral .legend span{display:inline-block;margin-right:.9rem;font-size:.8em;color:var(--soft)}
+.spiral table{border-collapse:collapse;font-size:.88em;display:block;overflow-x:auto;max-width:100%}
 .spiral td,.spiral th{border-bottom:1px solid var(--line);padding:.25rem .6rem;text-align:left;vertical-align:top}
 .spiral td.n,.spiral th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .spiral td.hash{font:12px ui-monospace,monospace}
-.spiral table.heat td{text-align:center;border:1px solid var(--paper)}.spiral small{font-size:.78rem}
+.spiral table.heat td{text-align:center;border:1px solid var(--paper)}.spiral small{font-size:.85em}
 .spiral .bar{display:inline-block;width:7rem;height:.6rem;background:var(--line);border-radius:2px}
 .spiral .bar span{display:block;height:100%;background:var(--c0);border-radius:2px;print-color-adjust:exact}
 .spiral td{print-color-adjust:exact}
@@ -48,8 +48,15 @@ padding:1rem max(1rem,calc((100% - 1060px)/2))}
 .spiral pre{white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.45 ui-monospace,monospace;margin:.3rem 0;
 padding:.4rem;background:var(--card)}
 .spiral code{font:13px ui-monospace,monospace;background:var(--card);padding:0 .25rem;overflow-wrap:anywhere}
-@media (max-width:600px){.spiral td,.spiral th{padding:.2rem .35rem}.spiral table{font-size:.82rem}
-.spiral .head{padding:.6rem .6rem}.spiral td:first-child{min-width:6.5rem}.spiral td.n:first-child{min-width:0}}
+@media (max-width:600px){.spiral td,.spiral th{padding:.2rem .35rem}.spiral table{font-size:.82em}
+.spiral .head{padding:.6rem .6rem}.spiral td:first-child{min-width:6.5rem}.spiral td.n:first-child{min-width:0}
+.spiral svg text{font-size:14px}.spiral table.heat td{white-space:normal;padding:.2rem .1rem}
+.spiral table.heat th{min-width:0;padding:.2rem .2rem}
+.spiral table.stack,.spiral .stack tbody,.spiral .stack tr{display:block}.spiral .stack tr:first-child{display:none}
+.spiral .stack tr{border-bottom:1px solid var(--line);padding:.3rem 0}
+.spiral .stack td{display:flex;justify-content:space-between;gap:1rem;border:0;padding:.1rem 0;text-align:right}
+.spiral .stack td::before{content:attr(data-of);color:var(--soft);text-align:left;white-space:normal}
+.spiral .stack td:first-child{font-weight:600;text-align:left}.spiral .stack td:first-child::before{font-weight:400}}
 @media print{.spiral{padding:0;font-size:12px}.spiral nav{display:none}.spiral details{break-inside:avoid}}
 """
 
@@ -69,12 +76,23 @@ def framed(parts: str) -> str:
     return f'<div class="spiral"><style>{STYLE}</style>{parts}</div>'
 
 
-def table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, numbers: Container[int] = ()) -> str:
-    """Return a table; cells are HTML already, headings are text, ``numbers`` are the columns set right."""
+def table(
+    headings: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    *,
+    numbers: Container[int] = (),
+    stacked: bool = False,
+) -> str:
+    """Return a table; cells are HTML already, headings are text, ``numbers`` are the columns set right.
+
+    On a phone a ``stacked`` one shows every row as a block of lines, each with its heading: nothing is out of sight.
+    """
     css = [' class="n"' if i in numbers else "" for i in range(len(headings))]
+    of = [f' data-of="{html.escape(h)}"' if stacked else "" for h in headings]
     head = "".join(f"<th{c}>{html.escape(h)}</th>" for h, c in zip(headings, css, strict=True))
-    lines = ("".join(f"<td{c}>{cell}</td>" for cell, c in zip(row, css, strict=True)) for row in rows)
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    lines = ("".join(f"<td{c}{o}>{x}</td>" for x, c, o in zip(row, css, of, strict=True)) for row in rows)
+    kind = ' class="stack"' if stacked else ""
+    return f"<table{kind}><tr>{head}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def section(title: str, content: str) -> str:

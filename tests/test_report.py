@@ -155,7 +155,7 @@ def test_the_headline_compares_the_champion_and_names_it(micro_run: Path) -> Non
     page = report.headline(files)
     assert "Better outside self-play: 1 of 1" in page
     assert "The champion, iteration 1, against the cold start." in page
-    assert "<th class=\"n\">champion, iteration 1</th>" in page and "newest, iteration 2</th>" in page
+    assert '<th class="n">champion, iteration 1</th>' in page and "newest, iteration 2</th>" in page
     assert report.summary(files)[:2] == [
         "The champion, iteration 1, against the cold start: "
         "Better outside self-play: 1 of 1 measures significantly better, 0 worse.",
@@ -177,7 +177,7 @@ def test_the_quality_section_shows_what_the_gate_counted_and_expected(micro_run:
     assert files.iterations[2][1]["quality/rows"] == turns
     assert {e.rule for e in files.expectations} >= {"rows", "zero_sum", "logprobs", "episode_count"}
     section = report_quality.section(files)
-    assert f'<td class="n">{turns}</td>' in section and section.count("all passed") == 2
+    assert f'data-of="turns">{turns}</td>' in section and section.count("all passed") == 2
     assert f"{len(files.expectations)} expectations" in section and "of iteration 2: all hold" in section
     broken = (dataclasses.replace(files.expectations[0], success=False), *files.expectations[1:])
     section = report_quality.section(dataclasses.replace(files, expectations=broken))
