@@ -7,6 +7,7 @@ from flytekit.types.directory import FlyteDirectory
 
 from spiral_lib import config as configs
 from spiral_lib import durable, lineage, starting, steps
+from spiral_lib.config import RunConfig
 from spiral_lib.state import State, read_state
 from tasks import attempts
 from tasks.config import user_errors
@@ -51,10 +52,7 @@ def adopt(earlier: FlyteDirectory, config: str, out: str) -> TrainState:
     """Begin a run at the last state of an earlier one; where the rewards differ, evaluate it first."""
     resolved = configs.from_text(config)
     with user_errors(out), run_folder(out, image_for(resolved)) as run:
-        if not (run / "config.yaml").is_file():
-            durable.write_text(run / "config.yaml", configs.dump_yaml(resolved))
-        made = starting.adopt(resolved, read_state(local(earlier), fetch), run)
-        return _first_state(made, run, out)
+        return _begun(read_state(local(earlier), fetch), resolved, run, out)
 
 
 @task(**PLAYING)
@@ -62,7 +60,13 @@ def begin(start: TrainState, config: str, out: str) -> TrainState:
     """Begin a run at a state of another run of this execution."""
     resolved = configs.from_text(config)
     with user_errors(out), run_folder(out, image_for(resolved)) as run:
-        return _first_state(starting.adopt(resolved, paths_of(start, run, out), run), run, out)
+        return _begun(paths_of(start, run, out), resolved, run, out)
+
+
+def _begun(earlier: State, config: RunConfig, run: Path, out: str) -> TrainState:
+    if not (run / "config.yaml").is_file():
+        durable.write_text(run / "config.yaml", configs.dump_yaml(config))
+    return _first_state(starting.adopt(config, earlier, run), run, out)
 
 
 @task(**PLAYING, retries=2)
