@@ -15,6 +15,7 @@ from learner_cases import (
     sample,
     settings,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from spiral_lib.learner import logprobs, packing
 from spiral_lib.learner.loss import TokenInputs, token_loss
@@ -152,6 +153,31 @@ def test_the_chunked_head_equals_the_full_log_softmax(temperature: float, chunk:
     assert float((e0 - e1).abs().max()) < 1e-5
     assert float((dh0 - dh1).norm() / dh0.norm()) < 1e-6
     assert float((dw0 - dw1).norm() / dw0.norm()) < 1e-6
+
+
+class Largest(TorchDispatchMode):
+    """Counts the numbers in the largest tensor that any operation makes, backward included."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(tensor, torch.Tensor):
+                self.numel = max(self.numel, tensor.numel())
+        return made
+
+
+def test_memory_grows_with_tokens_and_not_with_tokens_times_the_vocabulary() -> None:
+    model, vocabulary, chunk = random_model(vocab_size=5000), 5000, 4
+    rows = [sample(tuple(range(i, i + 9)), tuple(range(20)), 1.0) for i in range(8)]
+    packing.prepare(model)
+    (pack,) = packing.packs(rows, 512, can_pack=True)
+    with Largest() as seen:
+        new, entropy = logprobs.token_logprobs(model, pack, temperature=1.0, chunk=chunk)
+        (new.sum() + entropy.sum()).backward()
+    weights = vocabulary * model.config.hidden_size
+    assert chunk * vocabulary < seen.numel <= weights < len(new) * vocabulary
 
 
 def test_the_chunked_head_passes_numerical_differentiation() -> None:

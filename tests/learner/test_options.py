@@ -139,10 +139,14 @@ def test_the_kl_is_measured_to_the_checkpoint_the_iteration_began_with(tmp_path:
     assert far["learner/kl"] > 0.1
 
 
-def test_every_option_is_off_by_default() -> None:
-    d = LearnerConfig()
+def test_every_option_is_off_by_default_and_what_the_paper_has_is_on() -> None:
+    d, config = LearnerConfig(), RunConfig()
     assert (d.ratio, d.whiten_advantages, d.kl_reference, d.entropy_target) == ("token", False, "cold_start", 0.0)
     assert (d.role_schedule, d.role_lr, d.share_header, d.lora_rank, d.backend) == ((), {}, False, 0, "torch")
+    assert (d.kl_coef, d.entropy_coef, d.ema_decay, d.mask_truncated, d.recompute_logprobs) == (0, 0, 0, False, False)
+    assert (config.rae.baseline, config.rae.decay, config.rewards.terms) == ("role", 0.95, ())
+    assert (d.clip_low, d.clip_high, d.gamma, d.epochs, d.max_grad_norm) == (0.2, 0.2, 1.0, 2, 1.0)
+    assert (d.lr, d.beta1, d.beta2, d.weight_decay, d.normalizer) == (1e-6, 0.9, 0.95, 0.0, 4096)
 
 
 @pytest.mark.parametrize(("engine", "cap", "expected"), [("vllm", -1.0, 2.0), ("hf", -1.0, 0.0), ("vllm", 0.0, 0.0)])
