@@ -13,6 +13,7 @@ from flytekit.types.directory import FlyteDirectory
 from flytekit.types.file import FlyteFile
 
 from spiral_lib import lineage, publish
+from spiral_lib.errors import LineageError
 from spiral_lib.state import State
 
 
@@ -139,6 +140,11 @@ def placed(item: FlyteDirectory | FlyteFile, run: Path, out: str) -> Path:
     target = run / source.removeprefix(root)
     if not target.exists():
         access = FlyteContextManager.current_context().file_access
+        if not access.get_filesystem_for_path(source).exists(source):
+            raise LineageError(
+                f"'{source}' is gone from the store, though the step that made it counts as done; restore it, or have "
+                "all steps done again with pyflyte run --overwrite-cache"
+            )
         access.get_data(source, str(target), is_multipart=isinstance(item, FlyteDirectory))
     return target
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +14,11 @@ import micro_runs
 import pytest
 from control_plane import IMAGE, why
 
-from spiral_lib import lineage, pipeline, trajectories
+from spiral_lib import cli, cold_start, lineage, pipeline, trajectories
 from spiral_lib.config import resolve
+from spiral_lib.registry import Registry
+
+s3fs = pytest.importorskip("s3fs", reason="the S3 protocol comes with the extra flyte")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -33,9 +38,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield made
 
 
-def train(plane: Any, out: str, overrides: str, **options: Any) -> Any:
+def train(plane: Any, out: str, overrides: str, *, domain: str = "development", **options: Any) -> Any:
     arguments = ("--preset", "smoke", "--overrides", f"{MICRO} {overrides}", "--out", out)
-    return plane.run_remote("workflows/spiral.py", "train", *arguments, timeout=1200, **options)
+    return plane.run_remote("-d", domain, "workflows/spiral.py", "train", *arguments, timeout=1200, **options)
 
 
 def lose(plane: Any, *losses: dict[str, Any]) -> None:
@@ -50,9 +55,10 @@ def phases(node: Any, index: int | None = None) -> list[str]:
 
 
 def test_a_failed_run_goes_on_from_the_cache_or_by_recovery_and_a_lost_learner_from_its_last_save(
-    plane: Any, tmp_path: Path
+    plane: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, overrides = "s3://mini/runs/chain", "rollout.steps_per_iteration=3 rollout.save_every=1"
+    out = "s3://mini/runs/chain"
+    overrides = "rollout.steps_per_iteration=3 rollout.save_every=1 retention.keep_recent=1 retention.keep_shards=1"
     segment = r"\.play_and_learn$"
     lose(
         plane,
@@ -86,14 +92,23 @@ def test_a_failed_run_goes_on_from_the_cache_or_by_recovery_and_a_lost_learner_f
     records = lineage.read_all(run / "history" / "0004")
     assert {r.image for r in records} == {IMAGE}
     assert not [a.path for r in records for a in r.inputs.values() if Path(a.path).is_absolute()]
+    assert not (run / "checkpoints" / "0001" / "model.safetensors").exists(), "expired by rule"
+    for name, value in plane.storage_env().items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    assert cli.run(["audit", out]) == 0
+    assert cli.run(["audit", str(run), "--why", "learner/grad_norm"]) == 0
+    assert cli.run(["audit", str(run), "--replay", "4/decide"]) == 0
 
 
 def test_a_shard_lost_once_is_played_again_and_one_lost_for_good_is_left_out_under_its_own_number(
-    plane: Any, tmp_path: Path
+    plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    writes = itertools.count(1)
+    monkeypatch.setattr(plane.s3.httpd, "fail_puts", lambda key: next(writes) % 10 == 0)  # 503, then it works
     out = "s3://mini/runs/shards"
     overrides = "rollout.shards=3 rollout.max_bad_shards=0.4 iterations=1 rollout.steps_per_iteration=1"
-    shard = {"task": r"\.play_shard$", "after": 0.0}
+    shard = {"task": "play_shard", "after": 0.0}
     lose(plane, {**shard, "attempt": None, "index": 1, "times": 9}, {**shard, "attempt": None, "index": 2, "times": 9})
     failed = train(plane, out, overrides)
     assert failed.phase_name == "FAILED", why(failed)
@@ -110,6 +125,78 @@ def test_a_shard_lost_once_is_played_again_and_one_lost_for_good_is_left_out_und
     assert {n for n in learned.inputs if n.startswith("turns")} == {"turns-00", "turns-01"}
     played = [e.id for f in sorted((run / "trajectories").rglob("*.parquet")) for e in trajectories.read_episodes([f])]
     assert played == ["000001-000000", "000001-000003", "000001-000001", "000001-000004"], "each in its own shard"
+
+
+def test_a_learner_of_two_processes_that_elastic_starts_ends_where_torchrun_does(plane: Any, tmp_path: Path) -> None:
+    pytest.importorskip("flytekitplugins.kfpytorch", reason="needs the extra elastic")
+    pytest.importorskip("deepspeed", reason="needs DeepSpeed")
+    lose(plane)
+    out = "s3://mini/runs/ranks"
+    overrides = "learner.backend=deepspeed learner.processes=2 iterations=1 rollout.steps_per_iteration=1"
+    site = {"SPIRAL_LEARNER_GPUS": "0", "SPIRAL_LEARNER_RANKS": "2"}
+    # Another site's settings with the same code would be the same version with another structure: another domain.
+    execution = train(plane, out, overrides, domain="staging", env=site)
+    assert execution.phase_name == "SUCCEEDED", why(execution)
+    (learner,) = execution.find(r"\.learn_on_ranks$")
+    assert phases(learner) == ["SUCCEEDED"]
+    local = tmp_path / "local"
+    pipeline.train(resolve(preset="smoke", overrides=f"{MICRO} {overrides}"), local)
+    run = Path(plane.store.path(out))
+    assert micro_runs.checkpoint_ids(run) == micro_runs.checkpoint_ids(local)
+
+
+def test_the_nightly_plan_fires_on_its_schedule_and_promotes_and_the_weekly_audit_finds_it_whole(
+    plane: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(plane)
+    for name, value in plane.storage_env().items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    cold_start.make(resolve(preset="smoke", overrides=MICRO), tmp_path / "first")
+    registry = Registry("s3://mini/registry")
+    first = registry.publish("kuhn", tmp_path / "first").id
+    registry.promote("kuhn", first, "champion")
+    more = "cold_start.steps=0 iterations=1 rollout.steps_per_iteration=2 evaluation.every=1 gates.enabled=false"
+    site = {
+        "SPIRAL_REGISTRY": registry.url,
+        "SPIRAL_NAME": "kuhn",
+        "SPIRAL_RUNS": "s3://mini/nightly",
+        "SPIRAL_PRESET": "smoke",
+        "SPIRAL_OVERRIDES": f"{MICRO} {more}",
+        "SPIRAL_NOTIFY": "team@example.org",
+    }
+    plane.pyflyte("register", "-d", "production", "--activate-launchplans", "workflows", env=site)
+    sunday = dt.datetime(2026, 3, 1)
+    (nightly,) = plane.tick(sunday.replace(hour=1), sunday.replace(hour=3), timeout=1200)
+    assert nightly.phase_name == "SUCCEEDED", why(nightly)
+    assert nightly.spec.launch_plan.name == "nightly_retrain"
+    promoted = Registry(registry.url).aliases("kuhn")
+    assert promoted["champion"] == promoted["candidate"] != first
+    assert Path(plane.store.path("s3://mini/nightly/kuhn-20260301T0200/checkpoints/0001")).is_dir()
+    (weekly,) = plane.tick(sunday.replace(hour=3), sunday.replace(hour=5), timeout=1200)
+    assert weekly.phase_name == "SUCCEEDED", why(weekly)
+    assert weekly.output("o0").endswith("0 problems")
+
+
+BARE = """
+from flytekit import task, workflow
+
+@task
+def bare() -> int:
+    return 1
+
+@workflow
+def flow() -> int:
+    return bare()
+"""
+
+
+def test_a_task_that_would_run_in_the_default_image_is_refused(plane: Any, tmp_path: Path) -> None:
+    lose(plane)
+    (tmp_path / "flow.py").write_text(BARE)
+    refused = plane.run_remote("flow.py", "flow", cwd=tmp_path, timeout=300)
+    assert refused.phase_name == "FAILED"
+    assert "forbidden image" in refused.error.msg
 
 
 RECOVERED = 10

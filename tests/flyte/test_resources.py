@@ -13,8 +13,9 @@ import pytest
 from flytekit.configuration import ImageConfig, SerializationSettings
 from flytekit.tools.translator import get_serializable
 
-from spiral_lib import presets
-from tasks import resources
+from spiral_lib import lineage, presets
+from tasks import evaluate, learn, opponents, resources, rollout
+from tasks.types import run_folder
 from workflows import spiral
 
 
@@ -89,5 +90,77 @@ def test_a_site_sets_images_accelerator_learner_and_secrets_when_it_registers() 
     ]
 
 
-def test_the_task_that_makes_the_graph_in_a_container_gets_the_sites_settings() -> None:
-    assert spiral.self_play.environment == resources.SITE
+def test_every_task_that_needs_them_gets_the_sites_settings_in_its_container() -> None:
+    playing = (rollout.cold_start, rollout.adopt, rollout.play_shard, rollout.play_and_learn)
+    for task in (spiral.self_play, *playing, learn.learn, learn.learn_on_ranks, evaluate.evaluate, opponents.decide):
+        assert task.environment == resources.SITE, task.name
+
+
+def registered(code: str, seed: str = "0", **site: str) -> str:
+    """Return what a fresh interpreter prints that imports the workflows under a site's settings."""
+    out = subprocess.run(
+        [sys.executable, "-c", SERIALIZE + code],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONHASHSEED": seed, **site},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return out.stdout.strip()
+
+
+SERIALIZE = """
+import hashlib
+from collections import OrderedDict
+from flytekit.configuration import ImageConfig, SerializationSettings
+from flytekit.tools.translator import get_serializable
+from workflows import schedules, spiral
+
+def serialized(*entities):
+    image = ImageConfig.auto(img_name="spiral-cpu:0.1.0")
+    settings, found = SerializationSettings(project="p", domain="d", version="v", image_config=image), OrderedDict()
+    for entity in entities:
+        get_serializable(found, settings, entity)
+    return [spec.to_flyte_idl() for spec in found.values() if hasattr(spec, "to_flyte_idl")]
+"""
+
+
+def test_several_gpus_make_the_learner_an_elastic_task_in_a_pod_and_the_result_has_the_sites_name() -> None:
+    pytest.importorskip("flytekitplugins.kfpytorch", reason="needs the extra elastic")
+    code = """
+config = spiral.configs.resolve(preset="gpu_kuhn")
+made = serialized(spiral.learn_sharded(on_gpus=True, on_ranks=spiral.has_ranks(config), min_success_ratio=0.75))
+templates = [m.template for m in made if hasattr(m, "template")]
+learner = [t for t in templates if "on_ranks" in t.id.name][0]
+mapped, node = [t for t in templates if hasattr(t, "nodes")][0].nodes
+print(learner.type, learner.WhichOneof("target"), spiral.tasks.learn.learn_on_ranks.task_config.nproc_per_node)
+print(mapped.array_node.min_success_ratio, node.task_node.overrides.extended_resources.shared_memory.size_limit)
+finish = [m.template for m in serialized(spiral.train) if hasattr(m, "template") and "finish" in m.template.id.name][0]
+print(finish.interface.outputs.variables["o0"].artifact_partial_id.artifact_key.name)
+"""
+    shown = registered(code, SPIRAL_LEARNER_GPUS="4", SPIRAL_ARTIFACT="spiral_run").split()
+    assert shown == ["python-task", "container", "4", "0.75", "32Gi", "spiral_run"]
+
+
+def test_a_learner_that_is_one_process_needs_no_elastic_task() -> None:
+    assert resources.elastic() == {}
+    assert not resources.has_ranks(presets.get("gpu_kuhn"))
+    assert not resources.has_ranks(presets.get("tiny"))
+
+
+def test_the_same_code_registers_as_the_same_thing_every_time() -> None:
+    code = """
+plans = schedules.nightly_retrain, schedules.weekly_audit
+made = serialized(spiral.train, spiral.evaluate, spiral.play_tournament, *plans)
+print(hashlib.sha256(b"".join(m.SerializeToString(deterministic=True) for m in made)).hexdigest())
+"""
+    assert len({registered(code, seed) for seed in ("1", "2")}) == 1
+
+
+def test_step_records_name_the_image_of_the_container_and_none_on_this_machine(
+    micro_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {record.image for record in lineage.read_all(micro_run)} == {""}
+    monkeypatch.delenv(lineage.IMAGE_VARIABLE, raising=False)
+    with run_folder("", resources.image_for(presets.get("gpu_kuhn"))):
+        assert os.environ.pop(lineage.IMAGE_VARIABLE) == resources.GPU_IMAGE
