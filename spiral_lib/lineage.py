@@ -259,12 +259,15 @@ def _quarantined(run: Path) -> dict[str, Path]:
 
 
 def _still_holds(record: StepRecord, wanted: Mapping[str, Any], places: Mapping[str, str], run: Path) -> bool:
-    """Return whether a record answers the same question and its outputs are on disk as recorded."""
+    """Return whether a record answers the same question and its outputs are on disk as recorded; damage is reported."""
     if any(getattr(record, name) != value for name, value in wanted.items()):
         return False
     if {name: artifact.path for name, artifact in record.outputs.items()} != places:
         return False
-    return not any(_check_bytes(run, record.step, artifact, {}) for artifact in record.outputs.values())
+    damage = [p for artifact in record.outputs.values() for p in _check_bytes(run, record.step, artifact, {})]
+    for problem in damage:
+        log.warning("iteration %d, %s; it is made again from what came before it", record.order, problem)
+    return not damage
 
 
 def _input(run: Path, name: str, path: Path) -> Artifact:
