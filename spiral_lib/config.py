@@ -65,6 +65,12 @@ class PromptConfig:
     reasoning: str = setting(
         "plain", "plain reasoning, or a <think> block before the answer", choices=("plain", "think")
     )
+    keep_lines: int = setting(
+        0,
+        "0 ends a match whose observation outgrows the window; else the oldest lines after so many first ones are left "
+        "out to make it fit",
+        low=0,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

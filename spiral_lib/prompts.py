@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from spiral_lib.answers import END_OF_TURN, last_box, unwrap
@@ -21,6 +23,8 @@ _OPEN_THINKING = re.compile(r"<think>\s*\Z")
 # Small games come back to few states, and encoding one costs more than everything else that a turn does outside the
 # engine. Both limits together bound the memory.
 _KEPT_STATES, _KEPT_CHARS = 4096, 400
+# A line of its own, which no quoted text can be.
+_LEFT_OUT = re.compile(r"^\(\d+ earlier lines left out\)$", re.MULTILINE)
 
 
 def extract_action(text: str, legal_actions: Sequence[str] | None) -> Extraction:
@@ -58,6 +62,11 @@ def response_text(reasoning: str, action: str, config: PromptConfig) -> str:
     if config.reasoning == "think":
         return f"<think>{reasoning}</think>{box}"
     return f"{reasoning} {box}" if reasoning else box
+
+
+def is_trimmed(observation: str) -> bool:
+    """Return whether a recorded observation had lines left out to fit the window."""
+    return _LEFT_OUT.search(observation) is not None
 
 
 def _static_text(view: View, config: PromptConfig) -> str:
@@ -118,6 +127,25 @@ class Renderer:
         state = _state_text(view)
         ids = self._kept_state_ids(state) if len(state) <= _KEPT_CHARS else self._state_ids(state)
         return header + ids + self._closing, len(header)
+
+    def fitted(self, view: View, limit: int) -> View:
+        """Return the view, its oldest lines left out where its prompt would have more than ``limit`` ids.
+
+        The first ``keep_lines`` lines and the last one stay, and a line says how many are gone. The view comes back as
+        it is where that is not enough, or where ``keep_lines`` is 0.
+        """
+        kept = self.config.keep_lines
+        if not kept or len(self.encode(view)[0]) <= limit:
+            return view
+        lines = view.observation.strip().split("\n")
+
+        def without(count: int) -> View:
+            left = [*lines[:kept], f"({count} earlier lines left out)", *lines[kept + count :]]
+            return replace(view, observation="\n".join(left))
+
+        counts = range(1, len(lines) - kept)
+        fewest = bisect.bisect_left(counts, True, key=lambda count: len(self.encode(without(count))[0]) <= limit)
+        return without(counts[fewest]) if fewest < len(counts) else view
 
     def encode_text(self, user_text: str) -> tuple[int, ...]:
         """Return the ids of any other user message through the same chat template."""

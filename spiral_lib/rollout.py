@@ -199,7 +199,7 @@ def _turn(
         # A prompt that filled the window has no response to learn from.
         trainable=spec.trainable[view.player] and bool(response_ids),
         info_state=view.info_state,
-        observation=view.observation,
+        observation=view.observation if move.shown is None else move.shown,
         text=move.text,
         action=move.action,
         legal=invalid_reason is None,

@@ -174,6 +174,7 @@ class Move:
 
     ``action`` is "" when none could be read (``reason`` says why); ``failed`` marks a policy that gave no answer at all
     (an endpoint error), which voids the match; ``finish_reason`` is the completion's, or ``stop`` for scripted play.
+    ``shown`` is what was shown of an observation that had to be cut to fit the window.
     """
 
     action: str
@@ -182,6 +183,7 @@ class Move:
     completion: Completion | None = None
     finish_reason: str = "stop"
     failed: bool = False
+    shown: str | None = None
 
 
 class Policy(Protocol):

@@ -168,7 +168,9 @@ class OpenAiEngine:
         self._failed_in_a_row += 1
         self.failures[reason] += 1
         if self.failures[reason] == 1:
-            log.warning("endpoint of '%s': a request failed for good (%s); a match that needs it is void", self._model, reason)
+            log.warning(
+                "endpoint of '%s': a request failed for good (%s); a match that needs it is void", self._model, reason
+            )
         return _completion(reason, "error")
 
     def _body(self, request: Request) -> dict[str, Any]:

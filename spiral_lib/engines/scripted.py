@@ -41,7 +41,8 @@ class ScriptedEngine:
     ) -> None:
         self.digest = "scripted"
         self.num_steps = 0
-        self._reply, self._slots, self._window, self._stop_id = reply, slots, window, stop_id
+        self.window = window
+        self._reply, self._slots, self._stop_id = reply, slots, stop_id
         self._encode, self._decode = encode, decode
         self._queue: deque[Request] = deque()
         self._live: dict[int, tuple[int, Completion]] = {}  # steps still to go
@@ -71,7 +72,7 @@ class ScriptedEngine:
     def _completion(self, request: Request) -> Completion:
         reply = self._reply(request.prompt_ids, request.seed)
         ids = (*(self._encode(reply) if isinstance(reply, str) else reply), self._stop_id)
-        room = max(0, self._window - len(request.prompt_ids))
+        room = max(0, self.window - len(request.prompt_ids))
         kept = ids[: min(room, request.max_new_tokens)]
         stopped = len(kept) == len(ids)
         return Completion(

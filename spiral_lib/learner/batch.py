@@ -11,6 +11,7 @@ from typing import Final
 
 from spiral_lib.config import RunConfig
 from spiral_lib.errors import LearnerError
+from spiral_lib.prompts import is_trimmed
 from spiral_lib.rae import RoleBaselines, cell
 from spiral_lib.types import EndReason, Episode, Turn, mean
 
@@ -198,6 +199,8 @@ def _turn_metrics(tally: _Tally) -> dict[str, float]:
         "rollout/invalid_rate": sum(not t.legal for t in turns) / n,
         "rollout/truncated_rate": sum(t.finish_reason in ("length", "context") for t in turns) / n,
     }
+    if trimmed := sum(is_trimmed(t.observation) for t in turns):
+        out["rollout/trimmed_turns"] = float(trimmed)
     if spread > 0:
         out["rae/variance_ratio"] = statistics.pvariance(tally.centred) / spread
     return out

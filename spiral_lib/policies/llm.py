@@ -19,6 +19,9 @@ class LlmPolicy:
         self._engine = engine
         self._renderer = renderer
         self._max_new_tokens = max_new_tokens
+        # Only where it is wanted: the observation of any other run is never cut.
+        window: int | None = getattr(engine, "window", None) if renderer.config.keep_lines else None
+        self._prompt_limit = None if window is None else window - max_new_tokens
 
     @property
     def digest(self) -> str:
@@ -27,7 +30,8 @@ class LlmPolicy:
 
     async def act(self, view: View, *, seed: int) -> Move:
         """Return the move read from one completion sampled with ``seed``; a completion that failed is a failed move."""
-        prompt_ids, header_len = self._renderer.encode(view)
+        shown = view if self._prompt_limit is None else self._renderer.fitted(view, self._prompt_limit)
+        prompt_ids, header_len = self._renderer.encode(shown)
         request = Request(
             id=0,
             prompt_ids=prompt_ids,
@@ -46,6 +50,7 @@ class LlmPolicy:
             reason=found.reason,
             completion=completion,
             finish_reason=completion.finish_reason,
+            shown=None if shown is view else shown.observation,
         )
 
 
