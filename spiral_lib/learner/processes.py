@@ -35,12 +35,13 @@ class Processes:
         return [(packs[i], True) if i < len(packs) else (packs[0], False) for i in own]
 
     def complete(self, parts: Sequence[Tensor | None], lengths: Sequence[int]) -> list[Tensor]:
-        """Return all rows' tensors, each computed by one process and None in the others."""
+        """Return all rows' tensors, each computed by one process and None in the others; some may have none at all."""
         import torch
 
         if self.world > 1:
-            known = next(p for p in parts if p is not None)
-            filled = [known.new_zeros(n) if p is None else p for p, n in zip(parts, lengths, strict=True)]
+            device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
+            blank = next((p for p in parts if p is not None), torch.zeros(0, device=device))
+            filled = [blank.new_zeros(n) if p is None else p for p, n in zip(parts, lengths, strict=True)]
             return list(self._reduced(torch.cat(filled)).split(list(lengths)))
         return [p for p in parts if p is not None]
 
