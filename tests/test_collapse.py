@@ -9,9 +9,9 @@ from pathlib import Path
 import micro_runs
 import pytest
 
-from spiral_lib import checkpoints, pipeline
+from spiral_lib import checkpoints, cli, pipeline
 from spiral_lib.config import RunConfig
-from spiral_lib.errors import DataQualityError, SpiralError
+from spiral_lib.errors import DataQualityError
 from spiral_lib.ledger import Ledger
 from spiral_lib.state import read_state
 from spiral_lib.types import Decision
@@ -108,22 +108,28 @@ def test_after_a_rollback_training_goes_on_from_the_champion_at_half_the_rate_wi
     assert read_state(run).iteration == 3
 
 
-@pytest.mark.parametrize("policy", ["hold", "halt"])
-def test_hold_and_halt_do_what_they_say(
-    micro_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+FEW = f"{MORE} {UNSEEN} rollout.matches=8 evaluation.matches=2 iterations=3"
+
+
+def test_held_training_goes_on_from_the_candidate_at_the_same_rate(
+    micro_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLLAPSE", "all_invalid")
-    few = "rollout.matches=8 evaluation.matches=2"
-    made = config(micro_checkpoint, 3, f"{UNSEEN} {few} gates.on_collapse={policy}")
-    if policy == "hold":
-        pipeline.train(made, tmp_path)
-        assert [d.decision for d in ledger_of(tmp_path).decisions] == [Decision.HOLD, Decision.HOLD]
-        assert (parent(tmp_path, 3), ledger_of(tmp_path).lr_scale) == (micro_runs.checkpoint_ids(tmp_path)[2], 1.0)
-    else:
-        with pytest.raises(SpiralError, match=r"halted the run at iteration 2: invalid_actions.* is iteration 0"):
-            pipeline.train(made, tmp_path)
-        assert ledger_of(tmp_path).notes == {"halted": 2}
-        assert not (tmp_path / "checkpoints" / "0003").exists()
+    pipeline.train(micro_runs.config(micro_checkpoint, f"{FEW} gates.on_collapse=hold"), tmp_path)
+    ledger = ledger_of(tmp_path)
+    assert [d.decision for d in ledger.decisions] == [Decision.HOLD, Decision.HOLD]
+    assert (parent(tmp_path, 3), ledger.lr_scale) == (micro_runs.checkpoint_ids(tmp_path)[2], 1.0)
+
+
+def test_a_halt_ends_the_command_with_its_exit_code(
+    micro_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLLAPSE", "all_invalid")
+    overrides = micro_runs.overrides(micro_checkpoint, f"{FEW} gates.on_collapse=halt")
+    assert cli.run(["train", "--preset", "smoke", "--overrides", overrides, "--out", str(tmp_path / "run")]) == 1
+    assert "error: the gate halted the run at iteration 2: invalid_actions" in capfd.readouterr().err
+    assert ledger_of(tmp_path / "run").notes == {"halted": 2}
+    assert not (tmp_path / "run" / "checkpoints" / "0003").exists()
 
 
 def test_play_that_was_never_legal_stops_the_run_before_it_learns(

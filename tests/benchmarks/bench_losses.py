@@ -2,7 +2,7 @@
 
 All three see the same rows and weights in one run. Every pass is a child process of its own, so that its peak memory
 can be read; the children take turns, and seconds are their processor time. TRL is no dependency: where it is not
-installed its rows are left out and the table says so (pip install trl==1.16.0). It runs as itself: a GRPOTrainer, its
+installed (``make bench`` does) its rows are left out and the table says so. It runs as itself: a GRPOTrainer, its
 loss ``dr_grpo`` with our constant as its completion length, and that loss is compared with ours.
 """
 
