@@ -24,12 +24,15 @@ _RUN_FOLDER = (
     ("checkpoints/NNNN/", "one Hugging Face folder an iteration: safetensors, tokenizer, `manifest.json` with hashes"),
     ("optimizer/NNNN/", "AdamW's moments"),
     ("pool/", "the opponent pool's snapshots, hard links where the file system has them"),
-    ("training/, evaluations/, ledgers/", "what each iteration measured and remembered, one JSON file each"),
+    (
+        "training/, evaluations/, ledgers/",
+        "what each iteration measured and remembered, one JSON file each; training/ has what the quality gate found too",
+    ),
     ("evaluations/NNNN/<benchmark>.parquet", "every benchmark reply with its verdict; none where no benchmark runs"),
     ("ledger.json, state.json", "the newest ledger, and where everything lies that a later run goes on from"),
-    ("samples.json", "the matches that the report shows"),
+    ("samples.json", "the matches that the report shows: three of each of at most 24 iterations, long texts cut"),
     ("lineage/NNNN-<step>.json", "one record a step: what it read and wrote, by hash"),
-    ("quarantine/", "shards that the quality gate took out, with the reasons beside them"),
+    ("quarantine/", "shards that the quality gate took out, with the reasons beside them, and a page of the check"),
     ("match_audit/", "the sample of matches drawn for reviewers, and their verdicts"),
     ("report.html", "the page of the run"),
 )

@@ -169,12 +169,11 @@ def _open_wandb(files: RunFiles, run: Path, project: str, offline: bool) -> Open
         import wandb
     except ImportError as error:
         raise ConfigError("W&B is not installed; pip install 'spiral-pipeline[wandb]'") from error
-    mode = "offline" if offline else "online"
     session = wandb.init(
         project=project,
         name=files.name,
         config=config.to_dict(files.config),
-        mode=mode,
+        mode="offline" if offline else "online",
         dir=str(run),
         reinit="create_new",
     )

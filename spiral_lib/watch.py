@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spiral_lib import measures, report_curves
 from spiral_lib.report_files import Rows, RunFiles, read
@@ -82,6 +82,19 @@ def view(files: RunFiles) -> RenderableType:
         parts.append(Text(f"gate, iteration {last.iteration}: {last.decision}; {'; '.join(last.reasons)}"))
     parts += [Text(f"! {report_curves.title(name)} in iteration {i}", style="bold red") for i, name in files.alarms]
     return Group(*parts)
+
+
+def standing(files: RunFiles) -> dict[str, Any]:
+    """Return where a run stands, for scripts."""
+    return {
+        "run": files.name,
+        "iteration": files.ledger.iteration,
+        "iterations": files.config.iterations,
+        "seconds": sum(r.seconds for r in files.records),
+        "metrics": dict(files.iterations[-1][1]) if files.iterations else {},
+        "decision": str(files.ledger.decisions[-1].decision) if files.ledger.decisions else None,
+        "alarms": [{"iteration": i, "alarm": name} for i, name in files.alarms],
+    }
 
 
 def _row(label: str, rows: Rows, metric: str) -> tuple[RenderableType, ...]:

@@ -76,6 +76,47 @@ def test_every_command_explains_itself_with_an_example(command: tuple[str, ...],
     assert f"spiral {' '.join(command)}" in examples
 
 
+@pytest.mark.parametrize("command", [c for c in all_commands() if c != ("registry",)], ids=" ".join)
+def test_every_command_can_answer_in_json(command: tuple[str, ...], spiral: Run) -> None:
+    assert "--json" in spiral(*command, "--help")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("spiral tr", ["track", "train"]),
+        ("spiral registry p", ["promote", "publish"]),
+        ("spiral train --preset ti", ["tiny", "tiny_tic_tac_toe"]),
+        ("spiral games show kuhn", ["kuhn_poker"]),
+        ("spiral doctor --j", ["--json"]),
+    ],
+)
+def test_tab_completes_commands_options_presets_and_games(words: str, expected: list[str]) -> None:
+    asked = {"_SPIRAL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    script = str(Path(sys.executable).with_name("spiral"))
+    done = subprocess.run([script], env={**os.environ, **asked}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(",")[2] for line in done.stdout.splitlines()] == expected
+
+
+def test_the_completion_scripts_of_the_help_are_there() -> None:
+    script = str(Path(sys.executable).with_name("spiral"))
+    for shell in ("bash", "zsh", "fish"):
+        asked = {**os.environ, "_SPIRAL_COMPLETE": f"{shell}_source"}
+        done = subprocess.run([script], env=asked, capture_output=True, text=True, timeout=120)
+        assert "_SPIRAL_COMPLETE" in done.stdout and "spiral" in done.stdout
+
+
+def test_where_a_run_stands_and_what_it_did_are_told_to_scripts(micro_run: Path, spiral: Run) -> None:
+    _, out, _ = spiral("watch", str(micro_run), "--json")
+    standing = json.loads(out)
+    assert (standing["iteration"], standing["iterations"], standing["alarms"]) == (2, 2, [])
+    assert standing["metrics"]["gate/decision"] in (1.0, 0.0, -1.0) and standing["decision"] in ("accept", "hold")
+    _, out, _ = spiral("lineage", str(micro_run), "--json")
+    assert [r["step"] for r in json.loads(out)][-1] in {"decide", "evaluate", "learn", "play-00"}
+    assert len(json.loads(out)) == len(micro_runs.records(micro_run))
+
+
 def test_the_overall_help_lists_every_command_and_the_exit_codes(spiral: Run) -> None:
     code, out, _ = spiral("--help")
     assert code == 0 and "Exit codes" in out and "130" in out

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from spiral_lib.cli._options import folder
+from spiral_lib.cli._options import folder, json_option
+from spiral_lib.cli._screen import print_json
 
 
 @click.command(
@@ -26,16 +27,24 @@ The token is that of: hf auth login"""
 @click.option("--trajectories", is_flag=True, help="Also push every turn of the run as Parquet.")
 @click.option("--public", is_flag=True, help="Make a new repository public.  [default: private]")
 @click.option("--stage", type=folder(exists=False), help="Only write what would be pushed to this new folder.")
+@json_option
 def COMMAND(
-    run: Path, repo: str, iteration: int | None, trajectories: bool, public: bool, stage: Path | None
+    run: Path, repo: str, iteration: int | None, trajectories: bool, public: bool, stage: Path | None, as_json: bool
 ) -> None:
     """Push RUN's checkpoint to REPO with a generated card, its evaluation and its lineage."""
     from spiral_lib import hub
 
     if stage is not None:
         out = hub.stage(run, stage, repo=repo, iteration=iteration, trajectories=trajectories)
-        click.echo(f"nothing pushed; look at {out}")
+        if as_json:
+            print_json({"pushed": None, "folder": str(out)})
+        else:
+            click.echo(f"nothing pushed; look at {out}")
         return
     with tempfile.TemporaryDirectory() as temporary:
         out = hub.stage(run, Path(temporary) / "push", repo=repo, iteration=iteration, trajectories=trajectories)
-        click.echo(hub.push_to_hub(out, repo, private=not public))
+        address = hub.push_to_hub(out, repo, private=not public)
+    if as_json:
+        print_json({"pushed": address, "folder": None})
+    else:
+        click.echo(address)

@@ -133,13 +133,17 @@ def promote(reference: str, alias: str, expect: str | None, note: str, root: str
 @click.argument("reference")
 @click.argument("out", type=click.Path(file_okay=False, path_type=Path))
 @rooted
-def fetch(reference: str, out: Path, root: str) -> None:
+@json_option
+def fetch(reference: str, out: Path, root: str, as_json: bool) -> None:
     """Download a checkpoint, an ordinary Hugging Face folder, and check every hash."""
     registry, named, version = _find(reference, root)
     if out.exists() and any(out.iterdir()):
         raise click.UsageError(f"'{out}' is not empty; choose another folder")
     registry.fetch(named.name, version.id, out)
-    click.echo(f"{named.name}@{version.id[:12]}: {out}")
+    if as_json:
+        print_json({"name": named.name, "version": version.id, "folder": str(out)})
+    else:
+        click.echo(f"{named.name}@{version.id[:12]}: {out}")
 
 
 @COMMAND.command()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from spiral_lib.cli._options import folder
+from spiral_lib.cli._options import folder, json_option
+from spiral_lib.cli._screen import print_json
 
 
 @click.command(
@@ -26,7 +27,8 @@ Credentials and addresses are those that the tracker's own client finds."""
 @click.option("--project", default="spiral", show_default=True, help="Project (W&B) or experiment (MLflow).")
 @click.option("--offline", is_flag=True, help="Write into the run folder, send nothing.")
 @click.option("--follow", is_flag=True, help="Go on until the run is finished.")
-def COMMAND(run: Path, to: str, project: str, offline: bool, follow: bool) -> None:
+@json_option
+def COMMAND(run: Path, to: str, project: str, offline: bool, follow: bool, as_json: bool) -> None:
     """Send everything that RUN has measured to a tracker, as one new run of it."""
     from spiral_lib import report, trackers
 
@@ -41,4 +43,7 @@ def COMMAND(run: Path, to: str, project: str, offline: bool, follow: bool) -> No
             sent += sender.send()
     finally:
         sender.close()
-    click.echo(f"{sent} points sent: {sender.where}")
+    if as_json:
+        print_json({"points": sent, "where": sender.where})
+    else:
+        click.echo(f"{sent} points sent: {sender.where}")
