@@ -26,7 +26,7 @@ _RUN_FOLDER = (
     ("pool/", "the opponent pool's snapshots, hard links where the file system has them"),
     (
         "training/, evaluations/, ledgers/",
-        "what each iteration measured and remembered, one JSON file each; training/ has what the quality gate found too",
+        "what each iteration measured and remembered, one JSON file each; in training/ also the quality gate",
     ),
     ("evaluations/NNNN/<benchmark>.parquet", "every benchmark reply with its verdict; none where no benchmark runs"),
     ("ledger.json, state.json", "the newest ledger, and where everything lies that a later run goes on from"),
