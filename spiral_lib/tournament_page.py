@@ -7,20 +7,37 @@ import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from spiral_lib import durable, trajectories
 from spiral_lib.charts import Cell, heat_map
-from spiral_lib.errors import LineageError
+from spiral_lib.errors import ConfigError, LineageError
 from spiral_lib.report_style import framed, page
 from spiral_lib.tournament import ALL_GAMES, Cycle, Payoff, Rating, Standings
 from spiral_lib.types import Episode
 
+OWN: Final = frozenset({"ratings.parquet", "payoffs.parquet", "turns.parquet", "standings.json", "tournament.html"})
+
+
+def claim(out: Path) -> None:
+    """Raise ConfigError where a folder holds anything but an earlier tournament, which is written over."""
+    strangers = sorted(path.name for path in out.glob("*") if path.name not in OWN and path.name[0] != ".")
+    if strangers:
+        raise ConfigError(
+            f"'{out}' holds other files ({', '.join(strangers[:3])}); give a new or empty folder, or one of an earlier "
+            "tournament"
+        )
+
 
 def write(standings: Standings, episodes: Sequence[Episode], out: Path) -> Path:
-    """Write ``tournament.html``, ``standings.json`` and three Parquet files into a folder; return the page's path."""
+    """Write ``tournament.html``, ``standings.json`` and three Parquet files into a folder; return the page's path.
+
+    Raises ConfigError for a folder of something else (``claim``).
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    claim(out)
     out.mkdir(parents=True, exist_ok=True)
     for name, records in (("ratings", standings.ratings), ("payoffs", standings.payoffs)):
         with durable.new_file(out / f"{name}.parquet") as path:

@@ -24,6 +24,7 @@ Examples:
   spiral play kuhn_poker --vs optimal
   spiral play tic_tac_toe --vs checkpoint:runs/tiny-0f3a1c2b --seat 1 --show-reasoning
   spiral play nim --vs random --set-game piles='1 3 5' --save match.parquet
+  spiral play kuhn_poker --vs api:my-model --preset tiny --set endpoint.base_url=http://localhost:8000/v1
   spiral play kuhn_poker --seats random,optimal --matches 200 --json"""
 )
 @click.argument("game", shell_complete=complete(game_names))

@@ -23,7 +23,8 @@ Examples:
   spiral tournament pool:3f2a pool:9c01 random --pool runs/a --game kuhn_poker --out ladder
 
 \b
-checkpoint:<run folder> means that run's champion. Matches come in seat-swapped pairs with one seed."""
+checkpoint:<run folder> means that run's champion. Matches come in seat-swapped pairs with one seed.
+api:<model> is asked at an endpoint: add --preset NAME --set endpoint.base_url=URL; all then play under that preset."""
 )
 @click.argument("policies", nargs=-1, required=True, metavar="POLICY...")
 @click.option(
@@ -58,6 +59,8 @@ def COMMAND(
 
     refs, named = [PolicyRef.parse(text) for text in policies], [Named(name=name) for name in games]
     config = chosen_config(preset, config_file, overrides)
+    if out is not None:
+        tournament_page.claim(out)
     tournament.rating_model()
     specs = tournament.plan(refs, named, pairs=(matches + 1) // 2, seed=seed)
     with lineup.opened(refs, config=config, pool=pool) as table, progress("playing", len(specs), unit="matches") as bar:

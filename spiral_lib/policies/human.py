@@ -59,8 +59,8 @@ class HumanPolicy:
 def _choices(view: View) -> str:
     if view.legal_actions is not None:
         return f"Legal: {' '.join(view.legal_actions)}"
-    example = f" For example {view.sample_actions[0]}" if view.sample_actions else ""
-    return f"Form: {view.action_format}{example}"
+    # The samples are for scripted play: among them may be the answer that the person has to find.
+    return f"Form: {view.action_format}"
 
 
 def _read(line: str, view: View) -> Extraction:
