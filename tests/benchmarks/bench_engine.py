@@ -153,7 +153,8 @@ def rows() -> list[dict[str, Any]]:
         player = tiny.save_player(
             Path(scratch) / "player", tok, moves=("[check]", "[bet]"), move_bias=0.75, stop_bias=0.5, **PRESET
         )
-        return [decoder_row(plain, 16), decoder_row(plain, 64), driver_row(player), refill_row(plain)]
+        decoding = [decoder_row(plain, batch) for batch in (16, 64, 256)]
+        return [*decoding, driver_row(player), refill_row(plain)]
 
 
 if __name__ == "__main__":

@@ -24,14 +24,20 @@ import tiny_checkpoints as tiny
 from spiral_lib import checkpoints, engines, games, policies, rollout, trajectories
 from spiral_lib.config import Named, PromptConfig, RunConfig
 from spiral_lib.prompts import Renderer, user_text
-from spiral_lib.types import Completion, Episode, PolicyRef, Request
+from spiral_lib.types import Completion, Episode, MatchSpec, Policy, PolicyRef, Request
 
 PRESET = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32,
           "intermediate_size": 192}  # fmt: skip
 COMPACT = PromptConfig(style="compact")
-ROUNDS = 3
+ROUNDS = 5
+
+# One hand is two or three turns; twelve make a match that others would have to wait for in waves.
+KUHN = (Named(name="kuhn_poker"),)
+MIXED = (Named(name="kuhn_poker", weight=7), Named(name="kuhn_poker", params={"hands": 12}))
 
 Row = dict[str, Any]
+Mark = tuple[int, float]
+"""Tokens and CPU seconds so far."""
 
 
 class Seen:
@@ -59,25 +65,70 @@ class Seen:
         self._engine.close()
 
 
+class Told:
+    """An engine that gives known completions at once: what is left is the driver's own work."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.name, self.digest = seen.name, seen.digest
+        self._known = {(r.prompt_ids, r.seed): completion for r, completion in seen.made.values()}
+        self._asked: list[Request] = []
+
+    def submit(self, request: Request) -> None:
+        self._asked.append(request)
+
+    def step(self) -> list[tuple[int, Completion]]:
+        asked, self._asked = self._asked, []
+        return [(r.id, self._known[r.prompt_ids, r.seed]) for r in asked]
+
+    def close(self) -> None:
+        self._asked.clear()
+
+
 class Bench:
     """One engine over the player's checkpoint, and matches to play on it."""
 
-    def __init__(self, folder: Path, engine: str, *, slots: int, matches: int) -> None:
+    def __init__(
+        self, folder: Path, engine: str, *, slots: int, matches: int, played: tuple[Named, ...] = KUHN
+    ) -> None:
         base = tiny.config(slots=slots, matches=matches)
         self.config: RunConfig = replace(
-            base, prompt=COMPACT, games=(Named(name="kuhn_poker"),), rollout=replace(base.rollout, max_new_tokens=48)
+            base, prompt=COMPACT, games=played, rollout=replace(base.rollout, max_new_tokens=48)
         )
         self.engine: Any = engines.make(engine, folder, self.config)
         self.slots = slots
         self.renderer = Renderer(checkpoints.load_tokenizer(folder), COMPACT)
         self._steps = itertools.count()
 
+    def specs(self, matches: int) -> list[MatchSpec]:
+        """Return new matches (no prompt of theirs is in a cache beyond what Kuhn's few cards repeat)."""
+        return rollout.plan_matches(self.config, step=next(self._steps), pool=[])[:matches]
+
+    def own(self, engine: Any) -> dict[str, Policy]:
+        made = policies.make(PolicyRef.parse("self"), engine=engine, renderer=self.renderer, max_new_tokens=48)
+        return {"self": made}
+
     def play(self, matches: int, concurrency: int) -> tuple[Seen, list[Episode]]:
-        """Play new matches (no prompt of theirs is in a cache beyond what Kuhn's few cards repeat)."""
+        """Play new matches."""
         seen = Seen(self.engine)
-        own = policies.make(PolicyRef.parse("self"), engine=seen, renderer=self.renderer, max_new_tokens=48)
-        specs = rollout.plan_matches(self.config, step=next(self._steps), pool=[])[:matches]
-        return seen, list(rollout.play_matches(specs, {"self": own}, concurrency=concurrency))
+        return seen, list(rollout.play_matches(self.specs(matches), self.own(seen), concurrency=concurrency))
+
+    def play_until_drained(self, matches: int, concurrency: int) -> tuple[Mark, Mark]:
+        """Play new matches; return the marks at the moment when the last one has begun, and at the end."""
+        seen, start = Seen(self.engine), time.process_time()
+        begun = (0, 0.0)
+        played = rollout.play_matches(self.specs(matches), self.own(seen), concurrency=concurrency)
+        for number, _ in enumerate(played, 1):
+            if number == matches - concurrency:
+                begun = (seen.tokens, time.process_time() - start)
+        return begun, (seen.tokens, time.process_time() - start)
+
+    def play_in_waves(self, specs: list[MatchSpec]) -> int:
+        """Play so many at a time as there are slots, each wave to its end; return the tokens."""
+        seen = Seen(self.engine)
+        for begin in range(0, len(specs), self.slots):
+            wave = specs[begin : begin + self.slots]
+            list(rollout.play_matches(wave, self.own(seen), concurrency=self.slots))
+        return seen.tokens
 
     def replay(self, seen: Seen) -> int:
         """Generate what the matches generated, all of it known beforehand; return the tokens."""
@@ -135,22 +186,49 @@ def static_row(bench: Bench, name: str, matches: int) -> Row:
     return row(name, "tokens/cpu-s", "same engine, all requests at once", pairs)
 
 
+def driver_row(bench: Bench, name: str, matches: int) -> Row:
+    """What the driver itself spends on a turn (games, prompts, moves, records), as a share of playing."""
+    pairs = []
+    for _ in range(ROUNDS):
+        specs, seen = bench.specs(matches), Seen(bench.engine)
+        _, playing_s = timed(lambda: list(rollout.play_matches(specs, bench.own(seen), concurrency=bench.slots)))  # noqa: B023
+        told = bench.own(Told(seen))
+        _, driver_s = timed(lambda: list(rollout.play_matches(specs, told, concurrency=bench.slots)))  # noqa: B023
+        pairs.append((driver_s * 1e6 / len(seen.made), playing_s * 1e6 / len(seen.made)))
+    return row(name, "cpu-us/turn", "playing the turn", pairs)
+
+
+def refill_row(bench: Bench, name: str, matches: int) -> Row:
+    """Tokens a second with freed places refilled at once against waves, on matches of mixed length."""
+    pairs = []
+    for _ in range(ROUNDS):
+        specs, seen = bench.specs(matches), Seen(bench.engine)
+        _, refill_s = timed(lambda: list(rollout.play_matches(specs, bench.own(seen), concurrency=bench.slots)))  # noqa: B023
+        tokens, waves_s = timed(lambda: bench.play_in_waves(specs))  # noqa: B023
+        pairs.append((seen.tokens / refill_s, tokens / waves_s))
+    return row(name, "tokens/cpu-s", "lockstep waves", pairs)
+
+
 def growth_rows(bench: Bench) -> list[Row]:
-    """Tokens a second and memory at 64, 256 and 1,024 matches, against the smallest."""
-    bench.play(64, bench.slots)
-    rates = defaultdict(list)
+    """Tokens a second and memory at 64, 256 and 1,024 matches of which 32 are in play.
+
+    With the steady rate, up to the moment when the last match begins; in the drain after it slots stand empty.
+    """
+    bench.play(64, 32)
+    whole, steady = defaultdict(list), defaultdict(list)
     memory: dict[int, float] = {}
     for _ in range(ROUNDS):
         for count in (64, 256, 1024):
-            (seen, _), seconds = timed(lambda: bench.play(count, 64))  # noqa: B023
-            rates[count].append(seen.tokens / seconds)
+            begun, end = bench.play_until_drained(count, 32)
+            whole[count].append(end[0] / end[1])
+            steady[count].append(begun[0] / begun[1])
             memory[count] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     rows = [
-        row(f"rollout/{count}_matches", "tokens/cpu-s", "64 matches", list(zip(rates[count], rates[64], strict=True)))
+        row(f"rollout/{count}_matches{kind}", "tokens/cpu-s", "64 matches", list(zip(r[count], r[64], strict=True)))
+        for kind, r in (("", whole), ("_steady", steady))
         for count in (256, 1024)
     ]
-    peak = row("rollout/1024_matches_peak_memory", "MB", "after 64 matches", [(memory[1024], memory[64])])
-    return [*rows, peak]
+    return [*rows, row("rollout/1024_matches_peak_memory", "MB", "after 64 matches", [(memory[1024], memory[64])])]
 
 
 def writing_row(bench: Bench, scratch: Path) -> Row:
@@ -175,7 +253,15 @@ def rows() -> list[Row]:
         # About 20 tokens a turn and two or three turns a match, as after the cold start.
         player = tiny.save_player(scratch / "player", tok, moves=moves, move_bias=0.75, stop_bias=0.5, **PRESET)
         hf = Bench(player, "hf", slots=128, matches=1024)
-        found = [static_row(hf, "rollout/driver_share_hf", 512), writing_row(hf, scratch), *growth_rows(hf)]
+        found = [
+            sequential_row(hf, "rollout/128_matches_at_once_hf", 512, 32),
+            static_row(hf, "rollout/driver_share_hf", 512),
+            driver_row(hf, "rollout/driver_alone", 512),
+            writing_row(hf, scratch),
+            *growth_rows(hf),
+        ]
+        mixed = Bench(player, "hf", slots=64, matches=512, played=MIXED)
+        found.append(refill_row(mixed, "rollout/refill_mixed_games", 512))
         if importlib.util.find_spec("vllm") is not None:
             vllm = Bench(player, "vllm", slots=64, matches=256)
             found.append(sequential_row(vllm, "rollout/64_matches_at_once_vllm", 128, 4))
