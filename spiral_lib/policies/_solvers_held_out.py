@@ -251,6 +251,17 @@ def _is_free(cell: tuple[int, int], taken: set[tuple[int, int]], size: int) -> b
     return 0 <= cell[0] < size and 0 <= cell[1] < size and cell not in taken
 
 
+def truth_and_deception(view: View) -> dict[str, float]:
+    """Say nothing that depends on the truth, and guess evenly without listening. Strong, not optimal.
+
+    Between players who know no facts these are equilibrium play: no words mislead such a guesser, nothing is learned
+    from such a deceiver, and both are worth 0. A guesser who knows the fact itself does better.
+    """
+    if view.role == "guesser":
+        return {"[Guess: 1]": 0.5, "[Guess: 2]": 0.5}
+    return {"[Say: Either of the two may be true.]": 1.0}
+
+
 def _uniform(view: View, chosen: list[str]) -> dict[str, float]:
     """Spread over the chosen actions, or over all legal ones where none is chosen."""
     legal = view.legal_actions or ()
@@ -260,5 +271,5 @@ def _uniform(view: View, chosen: list[str]) -> dict[str, float]:
 
 EXACT: Final[dict[str, Callable[[View], dict[str, float]]]] = {"nim": nim, "pig_dice": pig_dice}
 STRONG: Final[dict[str, Callable[[View], dict[str, float]]]] = {
-    "connect_four": connect_four, "liars_dice": liars_dice, "snake": snake,
+    "connect_four": connect_four, "liars_dice": liars_dice, "snake": snake, "truth_and_deception": truth_and_deception,
 }  # fmt: skip

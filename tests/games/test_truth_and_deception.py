@@ -10,6 +10,7 @@ from spiral_lib import games
 from spiral_lib.errors import ConfigError, IllegalAction
 from spiral_lib.games import truth_and_deception
 from spiral_lib.games._facts import FACTS
+from spiral_lib.policies import optimal
 from spiral_lib.types import Game
 
 TRUE = {true for true, _ in FACTS}
@@ -156,3 +157,15 @@ def test_the_last_of_the_turns_is_the_guessers(turns: int) -> None:
 def test_impossible_parameters_are_refused(turns: object) -> None:
     with pytest.raises(ConfigError, match="truth_and_deception"):
         games.make("truth_and_deception", seed=0, turns=turns)
+
+
+def test_scripted_play_says_nothing_about_the_truth_and_cannot_be_misled() -> None:
+    for turns in (2, 6):
+        dealt = [talked(seed=seed, turns=turns) for seed in (0, 1)]
+        told = {true_number(game): optimal.strategy(game.view(0)) for game in dealt}
+        assert set(told) == {1, 2} and told[1] == told[2] and list(told[1].values()) == [1.0]
+        talked(turns=turns).apply(*told[1])
+    for said in ((), ("x", "It is fact 1.")):
+        game = talked("Fact 1 is the true one.", *said)
+        assert optimal.strategy(game.view(1)) == {"[Guess: 1]": 0.5, "[Guess: 2]": 0.5}
+    assert "truth_and_deception" in optimal.STRATEGIES and "truth_and_deception" not in optimal.SOLVED
