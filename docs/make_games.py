@@ -25,6 +25,9 @@ In a run, `games: [{name: kuhn_poker, weight: 2, params: {hands: 2}}]` sets game
 duels that pose problems take `params: {bank: carried}`: every match of an iteration is then played with the problems of
 all earlier iterations known, at half the stake, the same for all shards. What happens inside the duels is recorded each
 iteration as `game/<game>/<signal>`.
+
+There is no duel over real Python programs: running a model's code needs a container without network and with hard
+limits, while `code_duel` asks the same questions in a language with an exact judge and nothing to break out of.
 """
 TEXTARENA = """## textarena:&lt;EnvId&gt;
 
