@@ -25,6 +25,6 @@ def finish(state: TrainState) -> Final:
         files = report.read(history)
         for line in report.summary(files):
             log.info("%s", line)
-        log.info("report: %s", history / "report.html")
+        log.info("report: %s/report.html", str(state.history.remote_source or history).rstrip("/"))
         Deck("SPIRAL", report.body(files))
         return state

@@ -22,6 +22,14 @@ SMALL = (
 )
 WITHOUT_EVALUATION = "evaluation.every=1000 evaluation.bank=false evaluation.exploitability_games=[]"
 
+FROM_NOTHING = (
+    "cold_start.steps=10 cold_start.batch=8 cold_start.examples=100 cold_start.bank_examples=10 "
+    "cold_start.gate_matches=2 model.hidden=48 model.layers=2 model.mlp=96 rollout.matches=6 "
+    "rollout.max_invalid_share=1 rollout.max_new_tokens=16 opponents.self_play=1 opponents.pool=0 "
+    f"evaluation.matches=2 evaluation.exploitability_replies=1 {WITHOUT_EVALUATION}"
+)
+"""For runs that need no checkpoint to start from, and whose play does not matter."""
+
 
 def train_cold_start(out: Path) -> Path:
     """Write a micro checkpoint that plays Kuhn poker mostly legally, and return its folder."""

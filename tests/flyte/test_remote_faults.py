@@ -22,12 +22,7 @@ s3fs = pytest.importorskip("s3fs", reason="the S3 protocol comes with the extra 
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
-MICRO = (
-    "cold_start.steps=10 cold_start.batch=8 cold_start.examples=100 cold_start.bank_examples=10 "
-    "cold_start.gate_matches=2 model.hidden=48 model.layers=2 model.mlp=96 rollout.matches=6 "
-    "rollout.max_invalid_share=1 rollout.max_new_tokens=16 opponents.self_play=1 opponents.pool=0 "
-    "evaluation.matches=2 evaluation.exploitability_replies=1 " + micro_runs.WITHOUT_EVALUATION
-)
+MICRO = micro_runs.FROM_NOTHING
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +157,7 @@ def test_the_nightly_plan_fires_on_its_schedule_and_promotes_and_the_weekly_audi
         "SPIRAL_NAME": "kuhn",
         "SPIRAL_RUNS": "s3://mini/nightly",
         "SPIRAL_PRESET": "smoke",
-        "SPIRAL_OVERRIDES": f"{MICRO} {more}",
+        "SPIRAL_OVERRIDES": micro_runs.merged(MICRO, more),
         "SPIRAL_NOTIFY": "team@example.org",
     }
     plane.pyflyte("register", "-d", "production", "--activate-launchplans", "workflows", env=site)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import shutil
 from pathlib import Path
@@ -10,12 +11,16 @@ from pathlib import Path
 import fsspec
 import micro_runs
 import pytest
+from control_plane import TOOL
 from flytekit.types.directory import FlyteDirectory
 
 from spiral_lib import cli, lineage, pipeline, published, stored
+from spiral_lib.config import resolve
 from spiral_lib.errors import LineageError
 from spiral_lib.state import read_state, write_places
+from tasks.config import Preset
 from tasks.types import placed
+from workflows import spiral
 
 OUT = "memory://bucket/runs/one"
 
@@ -31,6 +36,49 @@ def test_an_output_deleted_under_the_cache_is_named_with_the_way_out(tmp_path: P
     gone = FlyteDirectory.from_source(f"{OUT}/checkpoints/0009")
     with pytest.raises(LineageError, match=r"'memory://bucket/runs/one/checkpoints/0009' is gone .*--overwrite-cache"):
         placed(gone, tmp_path, OUT)
+
+
+def train_into(out: str, tmp_path: Path) -> None:
+    """Train into a store as a cluster does, task by task but in this process, and look at what lies there."""
+    more = "iterations=4 rollout.steps_per_iteration=2 rollout.save_every=1 retention.keep_recent=1"
+    overrides = f"{micro_runs.FROM_NOTHING} opponents.capacity=1 opponents.keep_recent=1 {more}"
+    spiral.train(preset=Preset.SMOKE, overrides=overrides, out=out)
+    pipeline.train(resolve(preset="smoke", overrides=overrides), tmp_path / "local")
+    files, root = fsspec.core.url_to_fs(out)
+    kept = {path.removeprefix(root).split("/")[2] for path in files.find(root) if path.endswith("model.safetensors")}
+    assert kept == {"0000", "0002", "0003", "0004"}, "one more than on a disk: a step may have to be repeated"
+    with stored.opened(out) as run:
+        assert lineage.audit(run) + published.problems(run) == []
+        assert micro_runs.checkpoint_ids(run) == micro_runs.checkpoint_ids(tmp_path / "local")
+        named = [a.path for r in lineage.read_all(run) for a in (*r.inputs.values(), *r.outputs.values())]
+        assert not [path for path in named if Path(path).is_absolute()], "no record names a place of a container"
+
+
+def test_a_run_into_a_store_ends_as_on_a_disk_names_its_own_places_and_stays_bounded(tmp_path: Path) -> None:
+    train_into("memory://bucket/runs/whole", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_bucket_whose_every_tenth_write_fails_at_first_is_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not TOOL.is_dir():
+        pytest.skip(f"needs the S3 stand-in {TOOL}")
+    s3fs = pytest.importorskip("s3fs", reason="the S3 protocol comes with the extra flyte")
+    monkeypatch.syspath_prepend(str(TOOL))
+    from miniflyte.store import S3Server, Store
+
+    server, writes = S3Server(Store(tmp_path / "store")), itertools.count(1)
+    server.httpd.fail_puts = lambda key: next(writes) % 10 == 0
+    address = {"ENDPOINT_URL": server.url, "ACCESS_KEY_ID": "mini", "SECRET_ACCESS_KEY": "miniflyte"}
+    for name, value in {**address, "DEFAULT_REGION": "us-east-1", "EC2_METADATA_DISABLED": "true"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    for name, flyte in (("ENDPOINT_URL", "ENDPOINT"), ("ACCESS_KEY_ID",) * 2, ("SECRET_ACCESS_KEY",) * 2):
+        monkeypatch.setenv(f"FLYTE_AWS_{flyte}", address[name])
+    s3fs.S3FileSystem.clear_instance_cache()
+    train_into("s3://mini/runs/one", tmp_path)
+    assert next(writes) > 20
+    server.close()
 
 
 @pytest.fixture
