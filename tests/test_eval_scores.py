@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from spiral_lib import presets
 from spiral_lib.cli import _scores
+from spiral_lib.cli import eval as eval_command
 
 METRICS = {
     "eval/nim/vs_random/win_rate": 0.5, "eval/nim/vs_random/win_rate_low": 0.4, "eval/nim/vs_random/win_rate_high": 0.6,
@@ -37,3 +41,11 @@ def test_intervals_and_counts_stand_beside_their_metric() -> None:
 def test_nothing_measured_outside_play_has_no_headline() -> None:
     assert _scores.grouped({"reasoning/turns": 1.0}) == [("reasoning", [("reasoning/turns", "1.000")])]
     assert _scores.grouped({}) == []
+
+
+def test_a_limit_changes_nothing_but_the_number_of_items() -> None:
+    config = presets.smoke()
+    assert eval_command._limited(config, None) is config
+    limited = eval_command._limited(config, 7)
+    assert limited.evaluation.benchmark_limit == 7
+    assert replace(limited, evaluation=replace(limited.evaluation, benchmark_limit=0)) == config

@@ -22,6 +22,7 @@ Examples:
   spiral eval runs/tiny-0f3a1c2b/checkpoints/0004 --json > scores.json
   spiral eval my-checkpoint --preset tiny --set "evaluation.matches=400"
   spiral eval runs/tiny-0f3a1c2b --suite paper --records replies
+  spiral eval runs/tiny-0f3a1c2b --suite math500 --limit 20
   spiral eval api:my-model --suite math500 --preset tiny --set "endpoint.base_url=http://127.0.0.1:8000/v1"
   spiral eval --power 0.1 --baseline 0.5
 
@@ -41,6 +42,12 @@ A run folder means its champion. Seeds come from the configuration alone: equal 
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for every benchmark reply with its verdict, as Parquet.",
 )
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Items of every benchmark, spread evenly over it; 0 is all.  [default: evaluation.benchmark_limit]",
+)
 @click.option("--power", type=float, metavar="EFFECT", help="How many items or matches show a rise of EFFECT; no run.")
 @click.option("--baseline", type=float, help="Share from which --power counts.  [default: 0.5]")
 @click.option(
@@ -55,6 +62,7 @@ def COMMAND(
     checkpoint: str | None,
     suites: tuple[str, ...],
     records: Path | None,
+    limit: int | None,
     power: float | None,
     baseline: float | None,
     cold_start: Path | None,
@@ -82,11 +90,11 @@ def COMMAND(
         settings = chosen_config(preset, config_file, overrides)
         if not suites or settings is None:
             raise click.UsageError("a model at an endpoint needs --suite and --preset, and endpoint.base_url in --set")
-        model = checkpoint.removeprefix("api:")
+        model, settings = checkpoint.removeprefix("api:"), _limited(settings, limit)
         _suites.run_suites(suites, model, config=settings, records=records, out=out, as_json=as_json)
         return
     folder = lineup.verified(lineup.locate(checkpoint))
-    config = chosen_config(preset, config_file, overrides) or lineup.config_of(folder)
+    config = _limited(chosen_config(preset, config_file, overrides) or lineup.config_of(folder), limit)
     if suites:
         if cold_start is not None:
             raise click.UsageError("--cold-start belongs to the evaluation without --suite")
@@ -122,6 +130,12 @@ def _cold_start_of(checkpoint: Path) -> Path | None:
 
     run = lineup.run_of(checkpoint)
     return None if run is None else read_state(run).cold_start
+
+
+def _limited(config: RunConfig, limit: int | None) -> RunConfig:
+    if limit is None:
+        return config
+    return dataclasses.replace(config, evaluation=dataclasses.replace(config.evaluation, benchmark_limit=limit))
 
 
 def _without_cold_start(config: RunConfig) -> RunConfig:
