@@ -140,7 +140,7 @@ def make(config: RunConfig, machine: Machine) -> Plan:
         device_hours=device_hours,
         learner_gib=_learner_gib(config, machine, shape),
         engine_gib=_engine_gib(config, machine, shape),
-        disk_gib=config.iterations * iteration_gib + checkpoint_gib,
+        disk_gib=_disk_gib(config, checkpoint_gib, optimizer_gib, turns_gib),
         iteration_gib=iteration_gib,
         cost=device_hours * price,
     )
@@ -159,7 +159,7 @@ def problems(plan: Plan, machine: Machine) -> list[str]:
         found.append(f"the engine needs {plan.engine_gib:.1f} GiB, {where} has {memory:.1f}: {way_out}")
     if plan.disk_gib > machine.disk_gib:
         each = f"{plan.disk_gib:.1f} GiB ({plan.iteration_gib:.2f} an iteration)"
-        way_out = "lower iterations, set learner.optimizer_state=none, or use spiral expire on the way"
+        way_out = "lower iterations or retention.keep_recent, or set learner.optimizer_state=none"
         found.append(f"the run writes {each}, there are {machine.disk_gib:.1f}: {way_out}")
     if plan.hours > machine.max_hours:
         way_out = "lower iterations, rollout.matches or rollout.max_new_tokens, or raise rollout.shards"
@@ -290,6 +290,18 @@ def _engine_gib(config: RunConfig, machine: Machine, shape: Shape) -> float:
     windows = 1 if config.rollout.engine == "vllm" else min(config.rollout.concurrency, config.rollout.matches)
     cache = windows * config.model.context_tokens * shape.kv_values * width
     return (models * shape.parameters * width + cache) / GIB + PROCESS_GIB
+
+
+def _disk_gib(config: RunConfig, checkpoint_gib: float, optimizer_gib: float, turns_gib: float) -> float:
+    """Return the GiB that are on the disk at the end, by the run's rule of what stays."""
+    iterations, rule = config.iterations, config.retention
+    if not rule.enabled:
+        return iterations * (checkpoint_gib + optimizer_gib + turns_gib) + checkpoint_gib
+    # A checkpoint that is kept keeps what its step read: the one before it and that one's moments.
+    steps = rule.keep_recent + 1 + (2 * (iterations // rule.keep_every) if rule.keep_every else 0)
+    apart = config.opponents.capacity + 2  # the pool, the champion and the cold start
+    weights = min(iterations + 1, steps + apart) * checkpoint_gib
+    return weights + min(iterations, steps) * optimizer_gib + min(iterations, rule.keep_shards + steps) * turns_gib
 
 
 def _saved(config: RunConfig, shape: Shape) -> tuple[float, float]:

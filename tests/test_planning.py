@@ -120,3 +120,14 @@ def test_the_command_prints_the_plan_and_fails_when_it_does_not_fit(capsys: pyte
     assert json.loads(capsys.readouterr().out)["tokens"]["matches"] == 64
     assert cli.run(["plan", "--preset", "smoke", "--budget", "0"]) == 1
     assert "refused: the run costs" in capsys.readouterr().err
+
+
+def test_the_disk_of_a_run_that_expires_by_rule_does_not_grow_with_its_length() -> None:
+    def disk_gib(overrides: str) -> float:
+        return planning.make(resolve(preset="gpu_kuhn", overrides=overrides), H100).disk_gib
+
+    sizes = [disk_gib(f"iterations={n}") for n in (100, 400)]
+    assert sizes[1] < 1.02 * sizes[0]
+    kept = [disk_gib(f"iterations={n} retention.enabled=false") for n in (100, 400)]
+    assert 3.9 < kept[1] / kept[0] < 4.0
+    assert kept[0] > 2 * sizes[0]
