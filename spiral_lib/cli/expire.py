@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from spiral_lib.cli._options import folder, json_option
-from spiral_lib.cli._screen import print_json
+from spiral_lib.cli._screen import print_json, progress
 
 
 @click.command(
@@ -37,7 +37,8 @@ def COMMAND(
     rule = retention.Rule(keep_recent=keep_recent, keep_every=keep_every, keep_shards=keep_shards)
     durable.claim(run)
     try:
-        gone = retention.due(run, rule) if dry_run else retention.expire(run, rule)
+        with progress("looking" if dry_run else "deleting", None, unit=""):
+            gone = retention.due(run, rule) if dry_run else retention.expire(run, rule)
     finally:
         durable.release(run)
     if as_json:

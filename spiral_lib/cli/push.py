@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from spiral_lib.cli._options import folder, json_option
-from spiral_lib.cli._screen import print_json
+from spiral_lib.cli._screen import print_json, progress
 
 
 @click.command(
@@ -43,7 +43,8 @@ def COMMAND(
         return
     with tempfile.TemporaryDirectory() as temporary:
         out = hub.stage(run, Path(temporary) / "push", repo=repo, iteration=iteration, trajectories=trajectories)
-        address = hub.push_to_hub(out, repo, private=not public)
+        with progress(f"pushing to {repo}", None, unit=""):
+            address = hub.push_to_hub(out, repo, private=not public)
     if as_json:
         print_json({"pushed": address, "folder": None})
     else:

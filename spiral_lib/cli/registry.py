@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from spiral_lib.cli._options import Decorated, json_option
-from spiral_lib.cli._screen import print_json, print_table
+from spiral_lib.cli._screen import print_json, print_table, progress
 
 if TYPE_CHECKING:
     from spiral_lib.registry import Reference, Registry, Version
@@ -59,7 +59,8 @@ def publish(source: Path, name: str, iteration: int | None, alias: str | None, r
     from spiral_lib.registry import Registry
 
     registry = Registry(root)
-    version = registry_runs.publish(registry, name, source, iteration=iteration)
+    with progress(f"publishing {name}", None, unit=""):
+        version = registry_runs.publish(registry, name, source, iteration=iteration)
     if alias:
         registry.promote(name, version.id, alias)
     if as_json:
@@ -139,7 +140,8 @@ def fetch(reference: str, out: Path, root: str, as_json: bool) -> None:
     registry, named, version = _find(reference, root)
     if out.exists() and any(out.iterdir()):
         raise click.UsageError(f"'{out}' is not empty; choose another folder")
-    registry.fetch(named.name, version.id, out)
+    with progress(f"fetching {named.name}", None, unit=""):
+        registry.fetch(named.name, version.id, out)
     if as_json:
         print_json({"name": named.name, "version": version.id, "folder": str(out)})
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from spiral_lib.cli._options import folder, json_option
-from spiral_lib.cli._screen import print_json
+from spiral_lib.cli._screen import print_json, progress
 
 
 @click.command(
@@ -57,7 +57,8 @@ def COMMAND(
     if matches is not None:
         from spiral_lib import match_audit_page
 
-        page = match_audit_page.write(run, matches=matches, seed=seed or 0)
+        with progress("drawing matches", None, unit=""):
+            page = match_audit_page.write(run, matches=matches, seed=seed or 0)
         click.echo(f"match audit: {page}", err=as_json)
     if verdicts is not None:
         click.echo(f"verdicts kept: {report_verdicts.save(run, verdicts)}", err=as_json)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from spiral_lib.cli._options import folder, json_option
-from spiral_lib.cli._screen import print_json
+from spiral_lib.cli._screen import print_json, progress
 
 
 @click.command(
@@ -34,7 +34,8 @@ def COMMAND(run: Path, to: str, project: str, offline: bool, follow: bool, as_js
 
     sender = trackers.Sender(run, to, project=project, offline=offline)
     try:
-        sent = sender.send()
+        with progress(f"sending to {to}", None, unit=""):
+            sent = sender.send()
         while follow:
             files = report.read(run)
             if files.ledger.iteration >= files.config.iterations:
