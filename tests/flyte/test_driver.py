@@ -57,6 +57,7 @@ def test_flyte_and_the_plain_driver_end_at_equal_hashes(
     overrides = micro_runs.overrides(micro_checkpoint)
     done = train("--preset", "smoke", "--overrides", overrides, "--out", str(run), home=tmp_path)
     assert done.code == 0, done.text
+    assert "TrainState(" not in done.text and f"report      {run}/report.html" in done.text
     assert checkpoint_ids(run) == checkpoint_ids(micro_run)
     assert turns_hashes(run) == turns_hashes(micro_run)
     for name in ("metrics.jsonl", "ledger.json", "state.json"):
