@@ -7,9 +7,10 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spiral_lib import charts, tournament_page
+from spiral_lib import charts, tournament, tournament_page
 from spiral_lib.charts import Cell
 from spiral_lib.measures import interval
+from spiral_lib.opponents import OpponentPool
 from spiral_lib.report_curves import MONITORS, limit_of, title
 from spiral_lib.report_files import RunFiles
 from spiral_lib.report_style import table
@@ -92,9 +93,12 @@ def pool(files: RunFiles) -> str:
     """Return the opponent pool with its ratings, and the tournament in the run folder where there was one."""
     if not files.ledger.pool:
         return ""
+    entries = files.ledger.pool
+    if files.standings is not None:
+        entries = tournament.rated(OpponentPool(entries=entries), files.standings).entries
     rows = [
         (str(e.iteration), f"<code>{html.escape(e.id[:16])}</code>", "–" if e.rating is None else f"{e.rating:.1f}")
-        for e in files.ledger.pool
+        for e in entries
     ]
     shown = table(("iteration", "checkpoint", "rating"), rows, numbers=(0, 2))
     if files.standings is not None:

@@ -17,6 +17,7 @@ from typing import Any
 from spiral_lib import seeds, stats
 from spiral_lib.config import Named
 from spiral_lib.errors import ConfigError
+from spiral_lib.opponents import OpponentPool, with_ratings
 from spiral_lib.seeds import seed_for
 from spiral_lib.types import EndReason, Episode, MatchSpec, PolicyRef, RefKind
 
@@ -155,6 +156,14 @@ def score(
         cycles=tuple(c for name in names for c in cycles(name, [p for p in payoffs if p.game == name])),
         skipped=skipped(refs, games),
     )
+
+
+def rated(pool: OpponentPool, standings: Standings) -> OpponentPool:
+    """Return the pool with the ratings, over all games, of the snapshots that entered a tournament as ``pool:<id>``."""
+    overall = standings.ratings[0].game if standings.ratings else ALL_GAMES
+    found = {r.policy.removeprefix("pool:"): r.mu for r in standings.ratings if r.game == overall}
+    known = {name: mu for name, mu in found.items() if sum(e.id.startswith(name) for e in pool.entries) == 1}
+    return with_ratings(pool, known)
 
 
 def interval(values: Sequence[float], level: float = _LEVEL) -> tuple[float, float, float]:

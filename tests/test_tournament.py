@@ -15,6 +15,7 @@ import pytest
 from spiral_lib import lineup, tournament, tournament_page, trajectories
 from spiral_lib.config import Named
 from spiral_lib.errors import CheckpointError, ConfigError
+from spiral_lib.opponents import OpponentPool, PoolEntry
 from spiral_lib.rollout import play_matches
 from spiral_lib.tournament import Payoff, Standings
 from spiral_lib.types import EndReason, Episode, MatchSpec, PolicyRef
@@ -174,6 +175,19 @@ def test_a_void_match_takes_its_pair_out_and_is_counted() -> None:
     found = tournament.score(episodes, players, [KUHN], seed=0)
     assert [(p.pairs, p.void, p.mean) for p in found.payoffs] == [(3, 1, 1.0), (3, 1, -1.0)]
     assert {r.matches for r in found.ratings} == {7}
+
+
+def test_snapshots_of_a_pool_get_the_ratings_of_the_tournament_they_entered() -> None:
+    entries = tuple(PoolEntry(id=mark * 64, iteration=i, digest="d") for i, mark in enumerate("abc"))
+    players = [PolicyRef.parse(text) for text in (f"pool:{'a' * 12}", f"pool:{'b' * 16}", "random")]
+    specs = tournament.plan(players, [KUHN], pairs=4, seed=0)
+    standings = tournament.score(
+        [episode(s, 1.0 if s.policies[0].startswith("pool:a") else -1.0) for s in specs], players, [KUHN], seed=0
+    )
+    after = tournament.rated(OpponentPool(entries=entries), standings).entries
+    mu = {r.policy: r.mu for r in standings.ratings}
+    assert [e.rating for e in after] == [mu[f"pool:{'a' * 12}"], mu[f"pool:{'b' * 16}"], None]
+    assert [e.id for e in after] == [e.id for e in entries]
 
 
 def test_the_outputs_are_parquet_json_and_a_page_with_every_text_escaped(tmp_path: Path) -> None:
