@@ -100,13 +100,14 @@ def test_a_shard_lost_once_is_played_again_and_one_lost_for_good_is_left_out_und
     plane: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes = itertools.count(1)
-    monkeypatch.setattr(plane.s3.httpd, "fail_puts", lambda key: next(writes) % 10 == 0)  # 503, then it works
+    # Every tenth write of a task meets a 503 at first; the client's upload of the code archive is tried only once.
+    monkeypatch.setattr(plane.s3.httpd, "fail_puts", lambda key: "uploads" not in key and next(writes) % 10 == 0)
     out = "s3://mini/runs/shards"
     overrides = "rollout.shards=3 rollout.max_bad_shards=0.4 iterations=1 rollout.steps_per_iteration=1"
     shard = {"task": "play_shard", "after": 0.0}
     lose(plane, {**shard, "attempt": None, "index": 1, "times": 9}, {**shard, "attempt": None, "index": 2, "times": 9})
     failed = train(plane, out, overrides)
-    assert failed.phase_name == "FAILED", why(failed)
+    assert failed.phase_name == "FAILED" and "1 of 3 succeeded, 2 needed" in failed.error.msg, why(failed)
 
     lose(plane, {**shard, "attempt": 0, "index": 1}, {**shard, "attempt": None, "index": 2, "times": 9})
     execution = train(plane, out, overrides)
