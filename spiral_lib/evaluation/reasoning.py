@@ -22,8 +22,8 @@ def metrics(episodes: Iterable[Episode], *, policy: str = "self") -> dict[str, f
     their box (``empty_share``), equal to another one (``duplicate_share``), without a legal action (``invalid_share``,
     also per game and role) and cut by a token limit (``truncated_share``); ``distinct_4grams``, distinct over all
     4-grams of response tokens. ``seat_share`` is the share of decisive matches won by the seat that wins more, over
-    ``seat_share_n``. ``state_dependence``, over ``state_dependence_n`` replies, says how much the reasoning follows what
-    only its player knows, see ``_dependence``. A number with nothing to measure is left out, never 0.
+    ``seat_share_n``. ``state_dependence``, over ``state_dependence_n`` replies, says how much the reasoning follows
+    what only its player knows, see ``_dependence``. A number with nothing to measure is left out, never 0.
     """
     kept = list(episodes)
     turns = [t for e in kept for t in e.turns if t.response_ids and t.policy == policy]

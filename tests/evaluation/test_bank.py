@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from spiral_lib.errors import DataQualityError
 from spiral_lib import bank_items as bank
+from spiral_lib.errors import DataQualityError
 
 
 def test_the_bank_is_the_published_one() -> None:

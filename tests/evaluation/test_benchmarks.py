@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from spiral_lib import bank_items as bank
 from spiral_lib.config import EvaluationConfig, PromptConfig
 from spiral_lib.engines.scripted import ScriptedEngine, decode_bytes, encode_bytes
 from spiral_lib.errors import ConfigError, EngineError
 from spiral_lib.evaluation import benchmarks
-from spiral_lib import bank_items as bank
 from spiral_lib.types import Request
 
 pytest.importorskip("lm_eval", reason="needs the extra 'eval' (lm-eval)")
