@@ -213,7 +213,8 @@ def duels(arms: Sequence[Arm]) -> list[tuple[str, ...]]:
 def _duel(found: Change) -> str:
     if not found.verdict:
         return "cannot be told"
-    return f"{found.verdict} ({found.after - found.before:+.3f}, p={found.p:.3f})"
+    chance = f"p={found.p:.3f}" if found.p >= 0.001 else "p<0.001"
+    return f"{found.verdict} ({found.after - found.before:+.3f}, {chance})"
 
 
 def _pairs(arms: Sequence[Arm]) -> list[tuple[Arm, Arm]]:

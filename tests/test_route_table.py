@@ -89,6 +89,7 @@ def test_every_route_is_a_column_and_every_measure_and_cost_a_row() -> None:
     assert lines["Gate"].endswith("| – | accept 2, hold 1 | accept 2, hold 1 | accept 2, hold 1 |")
     assert lines["Champion"].endswith("| cold start | iteration 3 | iteration 3 | iteration 3 |")
     assert "SFT against the cold start: 2 of 3 measures significantly better, 0 worse." in text
+    assert "worse (+0.205, p<0.001)" in text, "RLVR against SFT, exploitability"
     assert "self-play against SFT" in text and "one seed" in text
     assert "18 comparisons" in text
 
