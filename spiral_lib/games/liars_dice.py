@@ -59,7 +59,7 @@ class GAME:
     """One match with ``dice`` dice of ``sides`` faces for each player."""
 
     def __init__(self, *, seed: int, dice: int = 2, sides: int = 6, elimination: bool = False) -> None:
-        self._seed = seed
+        self._seed_of = seeds.series(seed, SPEC.name)
         self._sides = whole("sides of liars_dice", sides, low=2, high=9)
         self._num_dice = (whole("dice of liars_dice", dice, low=1, high=6),) * 2
         if not isinstance(elimination, bool):
@@ -78,8 +78,8 @@ class GAME:
         """Return a first round of the same match with these dice and bids."""
         other = copy.copy(self)
         other._start_round(dice)
-        for bid in bids:
-            other._bid(bid)
+        for quantity, face in bids:
+            other._bid((quantity, face), f"[bid {quantity} {face}]", f" {quantity}-{face}")
         return other
 
     @property
@@ -104,13 +104,13 @@ class GAME:
         player = self.current_player
         if player is None:
             raise IllegalAction("the match is over")
-        if action not in self._legal_actions():
-            raise IllegalAction(f"{action[:20]!r} is neither a higher possible bid nor a call of a bid")
-        if action == _CALL:
+        if action == _CALL and self._num_bids:
             self._show_dice(caller=player)
             return
-        _, quantity, face = action[1:-1].split()
-        self._bid((int(quantity), int(face)))
+        bid, key = _bids(self._total, self._sides).get(action, ((0, 0), ""))
+        if bid <= self._last_bid:
+            raise IllegalAction(f"{action[:20]!r} is neither a higher possible bid nor a call of a bid")
+        self._bid(bid, action, key)
 
     def returns(self) -> Returns:
         """Return -1 for the loser of the match and +1 for the other."""
@@ -120,35 +120,36 @@ class GAME:
 
     def _start_round(self, dice: Dice) -> None:
         self._dice = dice
+        self._total = len(dice[0]) + len(dice[1])
+        self._shown = (" ".join(map(str, dice[0])), " ".join(map(str, dice[1])))
         self._num_bids, self._last_bid = 0, (0, 0)
+        self._last_action = ""
         self._bid_key = ""
         self._bid_words = ("", "")
 
     def _roll(self) -> Dice:
         first, second = self._num_dice
-        draws = seeds.uniforms(self._seed, SPEC.name, numbers=range(self._draws, self._draws + first + second))
-        faces = [1 + int(number * self._sides) for number in draws]
-        self._draws += first + second
+        start, self._draws = self._draws, self._draws + first + second
+        draws = [self._seed_of(number) for number in range(start, self._draws)]
+        faces = [1 + int((draw >> 10) / float(1 << 53) * self._sides) for draw in draws]
         return tuple(sorted(faces[:first])), tuple(sorted(faces[first:]))
 
-    def _bid(self, bid: Bid) -> None:
-        quantity, face = bid
+    def _bid(self, bid: Bid, action: str, key: str) -> None:
         comma = ", " if self._num_bids else ""
-        mover = (self._starter + self._num_bids) % 2
         words = self._bid_words
-        self._bid_words = (
-            f"{words[0]}{comma}{_who(0, mover)} [bid {quantity} {face}]",
-            f"{words[1]}{comma}{_who(1, mover)} [bid {quantity} {face}]",
-        )
-        self._bid_key += f" {quantity}-{face}"
-        self._num_bids, self._last_bid = self._num_bids + 1, bid
+        mover = (self._starter + self._num_bids) % 2
+        who = ("opponent", "you") if mover else ("you", "opponent")
+        self._bid_words = (f"{words[0]}{comma}{who[0]} {action}", f"{words[1]}{comma}{who[1]} {action}")
+        self._bid_key += key
+        self._num_bids, self._last_bid, self._last_action = self._num_bids + 1, bid, action
 
     def _show_dice(self, *, caller: int) -> None:
         quantity, face = self._last_bid
         shown = self._dice[0] + self._dice[1]
         is_true = shown.count(face) + (shown.count(self._sides) if face != self._sides else 0) >= quantity
         loser = caller if is_true else 1 - caller
-        key = f"{_digits(self._dice[0])} {_digits(self._dice[1])}{self._bid_key} Liar"
+        first, second = (shown.replace(" ", "") for shown in self._shown)
+        key = f"{first} {second}{self._bid_key} Liar"
         self._past_key += f"; {key}" if self._num_rounds else key
         self._past_lines = (
             f"{self._past_lines[0]}\n{self._round_line(0, caller, loser)}",
@@ -163,15 +164,14 @@ class GAME:
         self._start_round(self._roll())
 
     def _round_line(self, player: int, caller: int, loser: int) -> str:
-        quantity, face = self._last_bid
-        mine, theirs = (" ".join(map(str, self._dice[seat])) for seat in (player, 1 - player))
+        mine, theirs = self._shown[player], self._shown[1 - player]
         return (
-            f"Round over: {_who(player, caller)} called [bid {quantity} {face}]; dice: you {mine}, opponent {theirs}; "
+            f"Round over: {_who(player, caller)} called {self._last_action}; dice: you {mine}, opponent {theirs}; "
             f"{_who(player, loser)} lost the round."
         )
 
     def _legal_actions(self) -> tuple[str, ...]:
-        return _bids_after(self._last_bid, sum(self._num_dice), self._sides)
+        return _bids_after(self._last_bid, self._total, self._sides)
 
     def _observation(self, player: int) -> str:
         match = "until a player has no dice left" if self._elimination else "one round"
@@ -181,7 +181,7 @@ class GAME:
         other = self._num_dice[1 - player]
         return (
             f"{head}Faces: 1 to {self._sides}; {self._sides} is wild.\n"
-            f"Your dice: {' '.join(map(str, self._dice[player]))}. "
+            f"Your dice: {self._shown[player]}. "
             f"The opponent has {other} {'die' if other == 1 else 'dice'}.\n"
             f"Bids: {self._bid_words[player] or 'none'}."
         )
@@ -190,7 +190,8 @@ class GAME:
         """Return OpenSpiel's key of the round, after the rounds that are over as OpenSpiel writes whole states."""
         if self._loser is not None:
             return self._past_key
-        return f"{self._past_key}{'; ' if self._num_rounds else ''}{_digits(self._dice[player])}{self._bid_key}"
+        own = self._shown[player].replace(" ", "")
+        return f"{self._past_key}{'; ' if self._num_rounds else ''}{own}{self._bid_key}"
 
 
 def views(*, dice: int = 2, sides: int = 6) -> dict[str, View]:
@@ -226,19 +227,17 @@ def _spec(dice: int, sides: int, elimination: bool) -> GameSpec:
     return dataclasses.replace(SPEC, max_turns=turns, openspiel=None)
 
 
-def _digits(dice: Sequence[int]) -> str:
-    return "".join(map(str, dice))
+@functools.cache
+def _bids(total: int, sides: int) -> dict[str, tuple[Bid, str]]:
+    """Return every possible bid with ``total`` dice on the table, by action, with what keys append for it."""
+    bids = itertools.product(range(1, total + 1), range(1, sides + 1))
+    return {f"[bid {quantity} {face}]": ((quantity, face), f" {quantity}-{face}") for quantity, face in bids}
 
 
 @functools.lru_cache(maxsize=4096)
 def _bids_after(last: Bid, total: int, sides: int) -> tuple[str, ...]:
     """Return every bid above the last one, with ``total`` dice on the table, and the call of it if there is one."""
-    bids = (
-        f"[bid {quantity} {face}]"
-        for quantity in range(max(1, last[0]), total + 1)
-        for face in range(1, sides + 1)
-        if (quantity, face) > last
-    )
+    bids = [action for action, (bid, _) in _bids(total, sides).items() if bid > last]
     return (*bids, _CALL) if last > (0, 0) else tuple(bids)
 
 

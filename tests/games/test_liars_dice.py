@@ -15,8 +15,7 @@ from spiral_lib.policies.optimal import SOLVED, strategy
 def thrown(first: str, second: str, *, sides: int = 6, elimination: bool = False) -> liars_dice.GAME:
     """Return a match with these dice."""
     game = liars_dice.GAME(seed=0, dice=len(first), sides=sides, elimination=elimination)
-    game._dice = (tuple(map(int, first)), tuple(map(int, second)))
-    return game
+    return game.dealt((tuple(map(int, first)), tuple(map(int, second))), [])
 
 
 def played(game: liars_dice.GAME, *actions: str) -> liars_dice.GAME:
