@@ -76,7 +76,7 @@ class GAME:
     @property
     def current_player(self) -> int | None:
         """Seat to choose, or None when the match is over."""
-        if any(self._dead) or self._round == self._rounds:
+        if self._dead[0] or self._dead[1] or self._round == self._rounds:
             return None
         return 0 if self._pending is None else 1
 
@@ -176,10 +176,11 @@ class GAME:
         board = list(_empty(size))
         for r, c in apples:
             board[2 * (r * size + c)] = "*"
-        for letter, body in zip(_LETTERS, self._bodies, strict=True):
-            for r, c in body:
-                board[2 * (r * size + c)] = letter.lower()
-            r, c = body[0]
+        for r, c in first:
+            board[2 * (r * size + c)] = "a"
+        for r, c in second:
+            board[2 * (r * size + c)] = "b"
+        for letter, (r, c) in (("A", first[0]), ("B", second[0])):
             board[2 * (r * size + c)] = letter
         shown = (
             f"{''.join(board)}\n"
@@ -187,7 +188,7 @@ class GAME:
             f"B from head to tail, row and column: {' '.join([f'{r},{c}' for r, c in second])}"
         )
         cells = " ".join([",".join([f"{r}{c}" for r, c in group]) for group in (first, second, sorted(apples))])
-        dead = "".join([letter for letter, dead in zip(_LETTERS, self._dead, strict=True) if dead])
+        dead = ("A" if self._dead[0] else "") + ("B" if self._dead[1] else "")
         counts = f"{self._round}/{self._rounds} {self._eaten[0]}-{self._eaten[1]}"
         return shown, f"{counts} size={size} {cells} dead={dead} mover="
 

@@ -123,9 +123,7 @@ def test_strategy_of_small_liars_dice_has_almost_no_exploitability() -> None:
     policy = policy_module.TabularPolicy(theirs)
     met, waiting = set(), []
     for first, second in itertools.product((1, 2, 3), repeat=2):
-        game = liars_dice.GAME(seed=0, dice=1, sides=3)
-        game._dice = ((first,), (second,))
-        waiting.append(game)
+        waiting.append(liars_dice.GAME(seed=0, dice=1, sides=3).dealt(((first,), (second,)), []))
     while waiting:
         game = waiting.pop()
         if game.current_player is None:
