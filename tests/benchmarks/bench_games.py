@@ -61,15 +61,13 @@ Work = Callable[[int], int]
 
 def rate(work: Work, seeds: itertools.count[int], min_seconds: float = MIN_SECONDS) -> float:
     """Return steps per CPU second over enough matches to be measured."""
-    matches = 8
-    while True:
-        start, steps = time.process_time(), 0
-        for _ in range(matches):
+    seconds, steps = 0.0, 0
+    while seconds < min_seconds:
+        start = time.process_time()
+        for _ in range(32):
             steps += work(next(seeds))
-        seconds = time.process_time() - start
-        if seconds >= min_seconds:
-            return steps / seconds
-        matches *= 2
+        seconds += time.process_time() - start
+    return steps / seconds
 
 
 def compare(name: str, ours: Work, against: str | None, theirs: Work | None) -> dict[str, Any]:
