@@ -165,6 +165,7 @@ def summary(arms: Sequence[Arm]) -> list[str]:
         judged = [c for c in found if c.verdict not in ("", measures.TOO_FEW)]
         better, worse = (sum(c.verdict == word for c in judged) for word in ("better", "worse"))
         tally = f"{better} of {len(judged)} measures significantly better, {worse} worse"
+        tally = tally if judged else "too few items to say"
         lines.append(f"{arm.title} against the cold start: {tally}.")
     return lines
 

@@ -76,6 +76,8 @@ def test_few_items_are_not_judged() -> None:
     other = dataclasses.replace(RLVR, evaluation=dataclasses.replace(RLVR.evaluation, metrics=few))
     assert verdict("eval/bank/accuracy", START, other) == measures.TOO_FEW
     assert "of 2 measures" in route_table.summary([START, other])[0]
+    nothing = dataclasses.replace(RLVR, evaluation=Evaluation(metrics={}))
+    assert route_table.summary([nothing, nothing]) == ["RLVR against the cold start: too few items to say."]
 
 
 def test_every_route_is_a_column_and_every_measure_and_cost_a_row() -> None:
