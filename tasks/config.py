@@ -16,11 +16,12 @@ from spiral_lib import config as configs
 from spiral_lib import durable, pipeline, preflight, presets, registry_runs, starting
 from spiral_lib.config import RunConfig
 from spiral_lib.errors import ConfigError, SpiralError
-from tasks.command_line import refuse_missing_paths, stop
+from tasks.command_line import explain_interrupts, goes_to, refuse_missing_paths
 from tasks.resources import CPU_IMAGE, SMALL
 from tasks.types import is_local
 
 refuse_missing_paths()
+explain_interrupts()
 
 Preset = enum.Enum("Preset", {name.upper(): name for name in presets.names()})
 
@@ -39,7 +40,8 @@ class Resolved:
 
 @contextmanager
 def user_errors(out: str = "") -> Iterator[None]:
-    """Show progress and, when running locally, a mistake as one message and what Ctrl-C leaves in ``out``."""
+    """Show progress and, when running locally, a mistake as one message; ``out`` is where outputs go."""
+    goes_to(out)
     if not logging.getLogger("spiral_lib").handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
@@ -51,10 +53,6 @@ def user_errors(out: str = "") -> Iterator[None]:
     except SpiralError as error:
         if is_local():
             raise click.ClickException(str(error)) from error
-        raise
-    except KeyboardInterrupt:
-        if is_local():
-            stop(out)
         raise
 
 
@@ -69,6 +67,7 @@ def resolve_config(
         if is_local() and "://" not in out:
             folder = Path(out) if out else pipeline.default_folder(resolved)
             out = str(folder.absolute())
+            goes_to(out)
             earlier = Path(resume_from.path) if resume_from is not None and "://" not in resume_from.path else None
             starting.open_run(resolved, folder, resume_from=earlier)
             logging.getLogger("spiral_lib.run").info("run folder: %s", folder)
