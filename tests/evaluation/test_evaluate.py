@@ -24,7 +24,7 @@ def small(**evaluated: object) -> RunConfig:
     settings = EvaluationConfig(
         matches=4, exploitability_replies=2, minimax_states=6, bank_limit=24, bank_max_new_tokens=6
     )
-    games = (Named(name="kuhn_poker"), Named(name="tic_tac_toe"))
+    games = (Named(name="kuhn_poker"), Named(name="tic_tac_toe", weight=0))  # the second is held out
     rollout = replace(base.rollout, max_new_tokens=6)
     return replace(base, games=games, rollout=rollout, evaluation=replace(settings, **evaluated))  # type: ignore[arg-type]
 
@@ -42,7 +42,7 @@ def evaluated(checkpoint: Path) -> Evaluation:
     return evaluation.evaluate(checkpoint, cold_start=checkpoint, config=small(), iteration=1)
 
 
-def test_everything_that_applies_is_measured(evaluated: Evaluation) -> None:
+def test_everything_that_applies_is_measured_in_held_out_games_too(evaluated: Evaluation) -> None:
     games = ("kuhn_poker", "tic_tac_toe")
     assert set(evaluated.match_returns) == {f"{g}/{o}" for g in games for o in ("random", "optimal", "cold_start")}
     assert {len(returns) for returns in evaluated.match_returns.values()} == {4}
