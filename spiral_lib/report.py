@@ -80,7 +80,7 @@ def headline(files: RunFiles) -> str:
     figures = table(headings, rows, numbers=range(2, len(headings)), stacked=True)
     return (
         f'<div class="head"><p class="big {css}">{html.escape(sentence)}{start}</p>'
-        f'<p class="soft">{html.escape(shown.label)} against the cold start.</p>{figures if changes else ""}'
+        f'<p class="soft">{html.escape(shown.label)}.</p>{figures if changes else ""}'
         f"{_champion(files)}{_alarms(files)}</div>"
     )
 
@@ -101,12 +101,12 @@ def judged(files: RunFiles) -> Judged:
     if champion is not None and champion.iteration > 0:
         own = any(e.iteration == champion.iteration for e in files.ledger.evaluations)
         name = f"iteration {champion.iteration}" if own else "from an earlier run"
-        label, short = f"The champion, {name},", f"champion, {name}"
+        label, short = f"The champion, {name}, against the cold start", f"champion, {name}"
         where = champion.iteration if own else -1
         return Judged(label=label, short=short, iteration=where, metrics=champion.metrics)
     if not iteration:
-        return Judged(label="The cold start", short="now", iteration=0, metrics=metrics)
-    label = f"The newest candidate, iteration {iteration}, which the gate has not accepted,"
+        return Judged(label="The cold start itself", short="now", iteration=0, metrics=metrics)
+    label = f"The newest candidate, iteration {iteration}, which the gate has not accepted, against the cold start"
     return Judged(label=label, short=f"iteration {iteration}, not accepted", iteration=iteration, metrics=metrics)
 
 
@@ -177,7 +177,7 @@ def summary(files: RunFiles) -> list[str]:
     if not files.iterations:
         return ["no iteration is finished yet"]
     shown, changes = judged(files), against_cold_start(files)
-    lines = [f"{shown.label} against the cold start: {measures.answer(changes)[1]}"]
+    lines = [f"{shown.label}: {measures.answer(changes)[1]}"]
     lines += [f"{c.measure.name}: {number(c.before)} -> {number(c.after)} {c.verdict}".rstrip() for c in changes]
     (_, first), (newest, last) = files.iterations[0], files.iterations[-1]
     for name in ("rollout/invalid_rate", "reasoning/median_tokens"):

@@ -171,6 +171,16 @@ def test_the_headline_compares_the_champion_and_names_it(micro_run: Path) -> Non
     assert "The champion, from an earlier run, against the cold start." in report.headline(files)
 
 
+def test_a_cold_start_alone_is_compared_with_nothing(micro_run: Path) -> None:
+    files = report.read(micro_run)
+    champion = dataclasses.replace(files.ledger.champion, iteration=0)
+    alone = dataclasses.replace(files.ledger, champion=champion, decisions=(), evaluations=files.ledger.evaluations[:1])
+    files = dataclasses.replace(files, ledger=alone, iterations=files.iterations[:1])
+    assert "This is the cold start alone." in report.headline(files)
+    assert report.summary(files)[0].startswith("The cold start itself: ")
+    assert not any(c.verdict in ("better", "worse") for c in report.against_cold_start(files))
+
+
 def test_the_quality_section_shows_what_the_gate_counted_and_expected(micro_run: Path) -> None:
     files = report.read(micro_run)
     turns = pq.read_table(micro_run / "trajectories" / "iteration=0002" / "shard-00.parquet").num_rows
