@@ -70,7 +70,7 @@ test-slow: setup-dev  ## what needs minutes
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
 
 test-vllm: setup-vllm  ## the tests of engine vllm
-	OMP_NUM_THREADS=1 $(VENV)-vllm/bin/python -m pytest -q -m slow tests/engines/test_vllm.py $(ARGS)
+	OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 $(VENV)-vllm/bin/python -m pytest -q -m slow tests/engines/test_vllm*.py $(ARGS)
 
 lint: setup-dev  ## ruff and mypy
 	$(BIN)/ruff check .
