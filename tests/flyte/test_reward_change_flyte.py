@@ -27,7 +27,7 @@ def test_other_rewards_measure_the_bank_before_and_after_and_the_gate_compares_t
     run, plain = tmp_path / "run", tmp_path / "plain"
     overrides = micro_runs.overrides(micro_checkpoint, CHANGED)
     arguments = ("--preset", "smoke", "--overrides", overrides, "--resume_from", str(micro_run), "--out", str(run))
-    done = train(*arguments, home=tmp_path, timeout=1500)
+    done = train(*arguments, home=tmp_path, timeout=500)
     assert done.code == 0, done.text
     before = Evaluation.from_json((run / "evaluations" / "0000.json").read_text())
     after = Evaluation.from_json((run / "evaluations" / "0001.json").read_text())
@@ -50,6 +50,6 @@ def test_other_rewards_without_the_bank_are_refused(micro_run: Path, micro_check
     overrides = micro_runs.overrides(micro_checkpoint, f"{CHANGED} evaluation.bank=false")
     run = tmp_path / "run"
     arguments = ("--preset", "smoke", "--overrides", overrides, "--resume_from", str(micro_run), "--out", str(run))
-    refused = train(*arguments, home=tmp_path, timeout=1500)
+    refused = train(*arguments, home=tmp_path, timeout=500)
     assert refused.code not in (0, None) and "evaluation.bank=true" in refused.text
     assert "Traceback" not in refused.text and not (run / "evaluations").exists()
