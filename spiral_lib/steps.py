@@ -233,9 +233,11 @@ def check(config: RunConfig, shards: Sequence[Path], *, run: Path, full: bool, t
     A shard that is not there is a bad one. Raises DataQualityError with the reasons when more than the ``tolerated``
     share is bad, or when what is left fails.
     """
+    planned = rollout.plan_matches(config, step=0, pool=())
+    sizes = {path: len(rollout.shard_of(planned, i, len(shards))) for i, path in enumerate(shards)}
     lost = {p: (f"{p.name} was not played",) for p in shards if not p.exists()}
     there = [p for p in shards if p not in lost]
-    report = quality.check(there, planned=config.rollout.matches, config=config, full=full)
+    report = quality.check(there, planned=sum(sizes[p] for p in there), config=config, full=full)
     if report.ok and not lost:
         return Checked(good=list(shards), report=report)
     durable.write_text(run / "quarantine" / f"{shards[0].parent.name if shards else 'nothing'}.html", report.html)
@@ -244,11 +246,9 @@ def check(config: RunConfig, shards: Sequence[Path], *, run: Path, full: bool, t
         quality.quarantine(path, reasons, run / "quarantine")
     bad |= lost
     good = [p for p in shards if p not in bad]
-    planned = rollout.plan_matches(config, step=0, pool=())
-    left = sum(len(rollout.shard_of(planned, i, len(shards))) for i, p in enumerate(shards) if p not in bad)
     failures = list(report.failures) or [r for rs in bad.values() for r in rs]
     if bad and good and len(bad) <= tolerated * len(shards):
-        again = quality.check(good, planned=left, config=config, full=full)
+        again = quality.check(good, planned=sum(sizes[p] for p in good), config=config, full=full)
         if again.ok:
             log.warning("%d of %d shards quarantined: %s", len(bad), len(shards), "; ".join(failures))
             return Checked(good=good, report=dataclasses.replace(report, outcomes=again.outcomes))

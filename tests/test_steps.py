@@ -74,6 +74,18 @@ def test_more_bad_shards_than_allowed_stop_the_run(micro_run: Path, tmp_path: Pa
         steps.check(config, paths, run=tmp_path, full=False, tolerated=0.49)
 
 
+def test_a_shard_that_was_not_played_is_left_out_within_the_allowed_share(micro_run: Path, tmp_path: Path) -> None:
+    paths = two_shards(micro_run, tmp_path)
+    paths[1].unlink()
+    config = resolve(preset="smoke", overrides=micro_runs.SMALL)
+    assert list(steps.check(config, paths, run=tmp_path, full=True, tolerated=0.5).good) == [paths[0]]
+    with pytest.raises(DataQualityError, match=r"1 of 2 shards are bad.*shard-01.parquet was not played"):
+        steps.check(config, paths, run=tmp_path, full=True, tolerated=0.49)
+    paths[0].unlink()
+    with pytest.raises(DataQualityError, match="2 of 2 shards are bad"):
+        steps.check(config, paths, run=tmp_path, full=True, tolerated=1.0)
+
+
 def test_no_shards_never_pass(tmp_path: Path) -> None:
     config = resolve(preset="smoke", overrides=micro_runs.SMALL)
     with pytest.raises(DataQualityError):
