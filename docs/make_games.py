@@ -51,7 +51,7 @@ start of a match the rest, most in snake, whose random matches last six steps.
 
 The board, card and dice games and the two with talk make 50,000 to 330,000 steps a second, secret_duel 23,000. In
 random play equation_duel makes 16,000, counterexample_duel 12,000 and code_duel 10,000, below the 20,000 aimed at. Such
-a match lasts two steps, so its start weighs: a keyed generator costs 8 microseconds, and one is needed for the topic and
+a match lasts two steps, so its start weighs: a keyed generator costs 8 microseconds, one is needed for the topic and
 one for every set of moves made for scripted play (only where somebody reads them). To read a problem on a known
 template and try all its 101 to 441 points takes 20 to 40 microseconds; the parser adds 50 to 120 for a problem in free
 words whose form was never met. A model's reply takes a thousand times as long.
