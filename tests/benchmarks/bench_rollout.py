@@ -264,8 +264,9 @@ def rows() -> list[Row]:
         found.append(refill_row(mixed, "rollout/refill_mixed_games", 512))
         if importlib.util.find_spec("vllm") is not None:
             vllm = Bench(player, "vllm", slots=64, matches=256)
-            found.append(sequential_row(vllm, "rollout/64_matches_at_once_vllm", 128, 4))
-            found.append(static_row(vllm, "rollout/driver_share_vllm", 128))
+            # Many matches for few slots: a step of few rows costs vllm as much as one of many, so the drain weighs.
+            found.append(sequential_row(vllm, "rollout/64_matches_at_once_vllm", 256, 6))
+            found.append(static_row(vllm, "rollout/driver_share_vllm", 256))
             vllm.engine.close()
         return found
 

@@ -40,7 +40,8 @@ def test_a_request_that_fails_for_good_leaves_its_reply_undecided(kind: str) -> 
     assert found[3] == dict.fromkeys(Pattern)
     assert found[:3] + found[4:] == [dict.fromkeys(Pattern, True)] * 9
     calibration = judge.agreement(found, [frozenset(Pattern), *[frozenset[Pattern]()] * 9])
-    assert judge.metrics(found, calibration, "games")["reasoning/judge/games/decomposition_undecided_share"] == pytest.approx(0.1)
+    metrics = judge.metrics(found, calibration, "games")
+    assert metrics["reasoning/judge/games/decomposition_undecided_share"] == pytest.approx(0.1)
 
 
 def test_a_judge_that_mostly_fails_gives_no_verdict_at_all() -> None:
