@@ -148,6 +148,7 @@ def test_a_learner_that_is_one_process_needs_no_elastic_task() -> None:
     assert not resources.has_ranks(presets.get("tiny"))
 
 
+@pytest.mark.slow
 def test_the_same_code_registers_as_the_same_thing_every_time() -> None:
     code = """
 plans = schedules.nightly_retrain, schedules.weekly_audit
