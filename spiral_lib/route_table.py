@@ -228,7 +228,8 @@ def notes(arms: Sequence[Arm]) -> list[str]:
     return [
         f"Verdicts are two-sided at 5 % for each of {count} comparisons: about one in twenty of those without a real "
         "difference reads better or worse by chance. In brackets: the first-named less the other. "
-        "Win rates are judged by the returns of the same seat-swapped matches, the bank by the same items, the rest by its intervals.",
+        "Win rates are judged by the returns of the same seat-swapped matches, the bank by the same items, "
+        "the rest by its intervals.",
         "Intervals and verdicts cover the measurement and not the luck of training: this is one seed. Each route has "
         "its newest evaluation here, whatever the gate made of it.",
     ]
