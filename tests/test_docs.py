@@ -168,8 +168,8 @@ def test_the_commands_of_a_page_run_in_its_order(
 ) -> None:
     if page.name == "audit_a_run.md":
         pytest.skip("test_examples runs it with the run that it trains")
-    for name in set(re.findall(r"runs/([a-z][\w-]*)", page.read_text())):
-        shutil.copytree(micro_run, tmp_path / "runs" / name)
+    for place, name in set(re.findall(r"(s3://<bucket>/)?runs/([a-z][\w-]*)", page.read_text())):
+        shutil.copytree(micro_run, tmp_path / ("bucket/runs" if place else "runs") / name)
     (tmp_path / "my.yaml").write_text("seed: 3\n")
     monkeypatch.chdir(tmp_path)
     for line in _to_run(page):
