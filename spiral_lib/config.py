@@ -5,15 +5,10 @@ Every field carries its documentation and bounds in its metadata, from which the
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import difflib
 import functools
 import hashlib
 import json
-import math
-import reprlib
-import types as pytypes
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
@@ -22,14 +17,12 @@ from typing import Any, Final
 
 import yaml
 
-from spiral_lib import strict_yaml
+from spiral_lib import setting_values, strict_yaml
 from spiral_lib.errors import ConfigError
 from spiral_lib.settings import EndpointConfig, EngineConfig, RetentionConfig, setting
 
 Scalar = int | float | str | bool
 ROUTES: Final = ("self_play", "rlvr", "sft")
-MOST = 10_000_000
-"""No whole number may be larger, unless its setting says otherwise: a slip of the finger must not fill a disk."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -345,7 +338,7 @@ def overridden(config: RunConfig, overrides: str) -> RunConfig:
 
 def update(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     """Return the configuration with a nested mapping of changes applied, strictly."""
-    return typing.cast(RunConfig, _build(config, changes, ""))
+    return typing.cast(RunConfig, setting_values.changed(config, changes))
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -389,112 +382,6 @@ def rewards_text(config: RunConfig) -> str:
 def is_evaluated(config: RunConfig, iteration: int, *, adopted: bool) -> bool:
     """Return whether an iteration is evaluated: every so many, and always the first after going on from another run."""
     return adopted or iteration % config.evaluation.every == 0
-
-
-def _build(current: Any, changes: Mapping[str, Any], path: str) -> Any:
-    known = {f.name: f for f in dataclasses.fields(current)}
-    hints = typing.get_type_hints(type(current))
-    values = {}
-    for key, value in changes.items():
-        name = f"{path}{key}"
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"Did you mean '{path}{near[0]}'? " if near else f"Known here: {', '.join(known)}. "
-            raise ConfigError(f"unknown setting '{name}'. {hint}See: spiral config --preset tiny")
-        here = getattr(current, key)
-        if dataclasses.is_dataclass(here):
-            if not isinstance(value, Mapping):
-                raise ConfigError(f"setting '{name}' is a section; give a mapping, not {_show(value)}")
-            values[key] = _build(here, value, f"{name}.")
-        else:
-            values[key] = _check(known[key], _convert(value, hints[key], name), name)
-    return dataclasses.replace(current, **values)
-
-
-def _check(f: Any, value: Any, name: str) -> Any:
-    low, high, choices = f.metadata.get("low"), f.metadata.get("high"), f.metadata.get("choices")
-    if high is None and f.type == "int":
-        high = MOST
-    if choices and value not in choices:
-        raise ConfigError(f"setting '{name}' is {_show(value)}; it must be one of {', '.join(choices)}")
-    if isinstance(value, int | float) and ((low is not None and value < low) or (high is not None and value > high)):
-        if high is None or high > 1_000:
-            bounds = f"at least {low:g}" if low is not None and value < low else f"at most {high:,}"
-        else:
-            bounds = f"between {low:g} and {high:g}"
-        raise ConfigError(f"setting '{name}' is {_show(value)}; it must be {bounds}")
-    return value
-
-
-def _convert(value: Any, hint: Any, name: str) -> Any:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is tuple:
-        return _convert_tuple(value, args[0], name)
-    if origin is dict:
-        if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
-            raise ConfigError(f"setting '{name}' must be a mapping of names to numbers or text, not {_show(value)}")
-        return {k: _convert(v, args[1], f"{name}.{k}") for k, v in value.items()}
-    if origin in (typing.Union, pytypes.UnionType):
-        if isinstance(value, bool | str):
-            return value
-        if isinstance(value, int | float):
-            return _finite(value, name) if isinstance(value, float) else _whole(value, name)
-        raise ConfigError(f"setting '{name}' must be a number, text or true/false, not {_show(value)}")
-    return _convert_scalar(value, hint, name)
-
-
-def _convert_tuple(value: Any, item: Any, name: str) -> tuple[Any, ...]:
-    if isinstance(value, str) or not isinstance(value, list | tuple):
-        raise ConfigError(f"setting '{name}' must be a list, for example [{_show(value)}], not {_show(value)}")
-    if not dataclasses.is_dataclass(item):
-        return tuple(_convert(v, item, f"{name}[{i}]") for i, v in enumerate(value))
-    out = []
-    for i, v in enumerate(value):
-        entry = {"name": v} if isinstance(v, str) else v
-        if not isinstance(entry, Mapping) or not entry.get("name"):
-            raise ConfigError(f"setting '{name}[{i}]' must be a name or a mapping with 'name', not {_show(v)}")
-        out.append(_build(Named(), entry, f"{name}[{i}]."))
-    return tuple(out)
-
-
-def _convert_scalar(value: Any, hint: Any, name: str) -> Any:
-    if hint is float:
-        # YAML 1.1 reads 1e-6 as text.
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            with contextlib.suppress(ValueError):
-                return _finite(value, name)
-    elif hint is int:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return _whole(value, name)
-    elif isinstance(value, hint):
-        return value
-    elif hint is str and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    kinds = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
-    raise ConfigError(f"setting '{name}' is {_show(value)}; it must be {kinds[hint]}")
-
-
-def _whole(value: int, name: str) -> int:
-    """Return a number that fits the 64-bit columns it ends up in. Raises ConfigError otherwise."""
-    if abs(value) >= 1 << 63:
-        raise ConfigError(f"setting '{name}' has {value.bit_length()} bits; it must be a whole number below 2**63")
-    return value
-
-
-def _finite(value: str | int | float, name: str) -> float:
-    """Return the number as float. Raises ConfigError where it is not finite, ValueError where it is no number."""
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise ConfigError(f"setting '{name}' is {_show(value)}; it must be a finite number")
-    return number
-
-
-def _show(value: Any) -> str:
-    """Return the value for a message, shortened: a YAML file may hold anything."""
-    return reprlib.repr(value)
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ import sys
 import typing
 from pathlib import Path
 
-from spiral_lib import config, durable, presets, trajectories
+from spiral_lib import config, durable, presets, setting_values, trajectories
 from spiral_lib.ledger import Ledger
 from spiral_lib.lineage import StepRecord
 
@@ -53,7 +53,7 @@ def configuration() -> str:
         "```\n",
         "The configuration's hash covers everything but `iterations`, so a finished run can be extended. The defaults",
         "below are those of the settings themselves; a preset may have others, which `--describe` shows beside them.",
-        f"No whole number may be above {config.MOST:,} unless its row says otherwise.\n",
+        f"No whole number may be above {setting_values.MOST:,} unless its row says otherwise.\n",
     ]
     lines += _section(config.RunConfig, "", "Run")
     hints = typing.get_type_hints(config.RunConfig)
