@@ -114,18 +114,20 @@ def _chunked_head() -> Any:
             ctx.t, ctx.chunk = t, chunk
             ctx.set_materialize_grads(False)
             entropy_R = torch.cat(entropies)
-            ctx.save_for_backward(hidden_RE, weight_VE, target_R, entropy_R)
+            # Where one chunk holds every position, it is kept: as large as what backward would need to make it again.
+            kept_CV = all_CV if len(entropies) == 1 else None
+            ctx.save_for_backward(hidden_RE, weight_VE, target_R, entropy_R, kept_CV)
             return torch.cat(logprobs), entropy_R
 
         @staticmethod
         def backward(ctx: Any, d_logprobs_R: Tensor | None, d_entropy_R: Tensor | None) -> Any:
-            hidden_RE, weight_VE, target_R, entropy_R = ctx.saved_tensors
+            hidden_RE, weight_VE, target_R, entropy_R, kept_CV = ctx.saved_tensors
             d_hidden_RE = torch.empty_like(hidden_RE)
             d_weight_VE = torch.zeros_like(_wide(weight_VE))
             low_VE = weight_VE.to(hidden_RE.dtype)
             for start in range(0, hidden_RE.shape[0], ctx.chunk):
                 c = slice(start, start + ctx.chunk)
-                all_CV = _log_softmax(hidden_RE[c], weight_VE, ctx.t)
+                all_CV = _log_softmax(hidden_RE[c], weight_VE, ctx.t) if kept_CV is None else kept_CV
                 d_CV = _logits_gradient(all_CV, target_R[c], d_logprobs_R, d_entropy_R, entropy_R, c)
                 d_CV = d_CV.div_(ctx.t).to(hidden_RE.dtype)
                 d_hidden_RE[c] = d_CV @ low_VE
