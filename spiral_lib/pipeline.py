@@ -59,7 +59,7 @@ def iterate(config: RunConfig, state: State, run: Path) -> State:
     if is_evaluated(config, iteration, adopted=is_adopted):
         scores = steps.evaluate(config, learned.checkpoint, state.cold_start, iteration=iteration, run=run)
     after = deciding.decide(config, state, learned, scores, run=run)
-    retention.tidy(config, run)
+    retention.tidy(config, run, iteration)
     return after
 
 

@@ -81,9 +81,14 @@ def due_in_store(run: Path, rule: Rule, store: str, *, before: int) -> list[Tomb
 def _let_go(
     run: Path, rule: Rule, state: Mapping[str, object], before: float = math.inf
 ) -> Iterator[Tombstone]:
-    """Yield all on record from before an iteration that the rule does not keep, by path, with 0 bytes."""
+    """Yield all on record from before an iteration that the rule does not keep, by path, with 0 bytes.
+
+    What iterations made that are newer than the run's state is not its to judge, and stays.
+    """
     records = lineage.read_all(run)
-    needed = _needed(run, records, rule, state)
+    last = _ledger(run, state).iteration
+    needed = _needed(records, rule, state, last)
+    before = min(before, last + 1)
     day = datetime.now(UTC).date().isoformat()
     seen: set[str] = set()
     for artifact in (a for record in records if record.order < before for a in record.outputs.values()):
@@ -92,10 +97,15 @@ def _let_go(
             yield Tombstone(path=artifact.path, sha256=artifact.sha256, bytes=0, day=day, rule=str(rule))
 
 
-def tidy(config: RunConfig, run: Path) -> None:
-    """Expire what the configuration lets go, at the end of an iteration."""
+def tidy(config: RunConfig, run: Path, iteration: int) -> None:
+    """Expire what the configuration lets go, at the end of an iteration, where that is the newest one of the run.
+
+    A run that is started again passes through iterations which it has gone on from: later ones may have to be repeated.
+    """
     rule = Rule.of(config)
-    if rule is not None and (run / "state.json").is_file() and (gone := expire(run, rule)):
+    if rule is None or not (run / "state.json").is_file() or _ledger(run, _state(run)).iteration != iteration:
+        return
+    if gone := expire(run, rule):
         log.info("expired by rule: %s", ", ".join(t.path for t in gone))
 
 
@@ -127,10 +137,8 @@ def expire(run: Path, rule: Rule) -> list[Tombstone]:
     return tombstones
 
 
-def _needed(run: Path, records: Sequence[StepRecord], rule: Rule, state: Mapping[str, object]) -> set[str]:
-    """Return the paths, relative to the run, that must stay."""
-    ledger = Ledger.from_json((run / str(state["ledger"])).read_text(encoding="utf-8"))
-    last = ledger.iteration
+def _needed(records: Sequence[StepRecord], rule: Rule, state: Mapping[str, object], last: int) -> set[str]:
+    """Return the paths, relative to the run, that must stay as long as it stands at iteration ``last``."""
     kept = {f"checkpoints/{i:04d}" for i in range(max(0, last - rule.keep_recent + 1), last + 1)}
     if rule.keep_every:
         kept |= {f"checkpoints/{i:04d}" for i in range(0, last + 1, rule.keep_every)}
@@ -151,6 +159,10 @@ def _state(run: Path) -> dict[str, object]:
         return {str(name): value for name, value in content.items()}
     except (OSError, ValueError, AttributeError) as error:
         raise LineageError(f"'{run}' is no run folder that knows where it stands: {error}; nothing expires") from error
+
+
+def _ledger(run: Path, state: Mapping[str, object]) -> Ledger:
+    return Ledger.from_json((run / str(state["ledger"])).read_text(encoding="utf-8"))
 
 
 def _paths(values: Iterable[object]) -> set[str]:

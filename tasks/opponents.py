@@ -60,7 +60,7 @@ def decide(state: TrainState, learned: Learned, scores: Scores | None, config: s
             _write_state(run, after, kept, opponents)
             _expire(run, out, waiting, _due(settings, run, out, before=after.iteration))
         else:
-            retention.tidy(settings, run)
+            retention.tidy(settings, run, after.iteration)
         return TrainState(
             iteration=after.iteration,
             **kept,
