@@ -34,11 +34,10 @@ class _LateView(View):
 
 
 # Setting the fields of a frozen record one by one is half of what a view costs, so views are filled in while they still
-# are of an open class with the same fields.
+# are of an open class with the same fields, given by position.
 _OpenView: Final[Any] = dataclasses.make_dataclass(
     "_OpenView",
-    [(f.name, f.type, dataclasses.field(default=f.default)) for f in dataclasses.fields(View)],
-    kw_only=True,
+    [(f.name, f.type) for f in dataclasses.fields(View)],
     slots=True,
 )
 
@@ -57,15 +56,16 @@ def make_view(
     ``sample_actions`` may be a function of the state as it is now; it is called at most once, when they are first read.
     """
     view = _OpenView(
-        game=spec.name,
-        role=spec.roles[player],
-        player=player,
-        rules=spec.rules,
-        action_format=spec.action_format,
-        observation=observation,
-        legal_actions=legal_actions,
-        info_state=info_state,
-        sample_actions=sample_actions,
+        spec.name,
+        spec.roles[player],
+        player,
+        spec.rules,
+        spec.action_format,
+        observation,
+        legal_actions,
+        info_state,
+        sample_actions,
+        False,
     )
     view.__class__ = View if sample_actions == () else _LateView
     return cast("View", view)

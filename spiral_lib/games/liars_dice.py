@@ -24,6 +24,7 @@ Bid = tuple[int, int]  # quantity, face: tuples compare as bids do
 Dice = tuple[tuple[int, ...], tuple[int, ...]]  # of both players, each sorted
 
 _CALL: Final = "[call]"
+_ONE: Final = float(1 << 53)
 _MAX_VIEWS: Final = 10_000
 
 SPEC: Final = GameSpec(
@@ -122,6 +123,7 @@ class GAME:
         self._dice = dice
         self._total = len(dice[0]) + len(dice[1])
         self._shown = (" ".join(map(str, dice[0])), " ".join(map(str, dice[1])))
+        self._heads: tuple[str, ...] = ()  # of the round's observations, made when first read
         self._num_bids, self._last_bid = 0, (0, 0)
         self._last_action = ""
         self._bid_key = ""
@@ -130,8 +132,8 @@ class GAME:
     def _roll(self) -> Dice:
         first, second = self._num_dice
         start, self._draws = self._draws, self._draws + first + second
-        draws = [self._seed_of(number) for number in range(start, self._draws)]
-        faces = [1 + int((draw >> 10) / float(1 << 53) * self._sides) for draw in draws]
+        seed_of, sides = self._seed_of, self._sides
+        faces = [1 + int((seed_of(number) >> 10) / _ONE * sides) for number in range(start, self._draws)]
         return tuple(sorted(faces[:first])), tuple(sorted(faces[first:]))
 
     def _bid(self, bid: Bid, action: str, key: str) -> None:
@@ -174,16 +176,23 @@ class GAME:
         return _bids_after(self._last_bid, self._total, self._sides)
 
     def _observation(self, player: int) -> str:
-        match = "until a player has no dice left" if self._elimination else "one round"
-        head = f"Match: {match}.{self._past_lines[player]}\n"
         if self._loser is not None:
-            return f"{head}The match is over."
+            return f"{self._match_head(player)}The match is over."
+        self._heads = self._heads or (self._round_head(0), self._round_head(1))
+        return f"{self._heads[player]}{self._bid_words[player] or 'none'}."
+
+    def _match_head(self, player: int) -> str:
+        match = "until a player has no dice left" if self._elimination else "one round"
+        return f"Match: {match}.{self._past_lines[player]}\n"
+
+    def _round_head(self, player: int) -> str:
+        """Return what an observation says in this round before the bids."""
         other = self._num_dice[1 - player]
         return (
-            f"{head}Faces: 1 to {self._sides}; {self._sides} is wild.\n"
+            f"{self._match_head(player)}Faces: 1 to {self._sides}; {self._sides} is wild.\n"
             f"Your dice: {self._shown[player]}. "
             f"The opponent has {other} {'die' if other == 1 else 'dice'}.\n"
-            f"Bids: {self._bid_words[player] or 'none'}."
+            "Bids: "
         )
 
     def _key(self, player: int) -> str:

@@ -122,6 +122,7 @@ class GAME:
         self._pending: tuple[Goods, Goods] | None = None  # what the offering player gives and takes
         self._last = ""  # what the last turn was, for the player who did not make it
         self._past = ""  # marks of the turns, blanks between
+        self._seen: list[tuple[str, str] | None] = [None, None]  # goods and gains for each player, until goods change
 
     @property
     def current_player(self) -> int | None:
@@ -148,30 +149,23 @@ class GAME:
         if player is None:
             raise IllegalAction("the match is over")
         mine, theirs = self._goods[player], self._goods[1 - player]
-        pending_from = None if self._pending is None else 1 - player
-        parsed = _recalled(action) if len(action) <= _MAX_RECALLED else _read(action, GOODS)
-        _check(parsed, _named(mine), me=player, pending_offer_from=pending_from)
-        accepted, pending, last, mark = None, None, "", parsed.kind
-        if parsed.kind == "offer":
+        parsed, mark, last, offer = _recalled(action) if len(action) <= _MAX_RECALLED else _understood(action)
+        if offer is None:
+            _check(parsed, {}, me=player, pending_offer_from=None if self._pending is None else 1 - player)
+            if parsed.kind == "accept" and self._pending:
+                given, taken = self._pending
+                after = (_add(mine, given, taken), _add(theirs, taken, given))
+                self._goods = after if player == 0 else (after[1], after[0])
+                self._seen = [None, None]
+        else:
+            give, take = offer
+            if give[0] > mine[0] or give[1] > mine[1]:
+                _check(parsed, _named(mine), me=player, pending_offer_from=None)
             if self._turn == self._turns - 1:
                 raise IllegalAction("no offers on the last turn")
-            give, take = _units(parsed.give), _units(parsed.take)
             if take[0] > theirs[0] or take[1] > theirs[1]:
                 raise IllegalAction("the offer asks for more than the other player owns", reason="insufficient")
-            pending, mark = (give, take), f"{_pair(give)}>{_pair(take)}"
-        elif parsed.kind == "accept":
-            accepted, last = self._pending, "Opponent accepted your offer."
-        elif parsed.kind == "deny":
-            last = "Opponent denied your offer."
-        else:
-            words = quote(parsed.text)
-            last = f"Opponent said: {words}"
-            mark = f"say:{hashlib.blake2b(words.encode(), digest_size=6).hexdigest()}"
-        if accepted:
-            given, taken = accepted
-            after = (_add(mine, given, taken), _add(theirs, taken, given))
-            self._goods = after if player == 0 else (after[1], after[0])
-        self._pending, self._last = pending, last
+        self._pending, self._last = offer, last
         self._past = f"{self._past} {mark}" if self._turn else mark
         self._turn += 1
 
@@ -193,27 +187,30 @@ class GAME:
 
     def _texts(self, player: int) -> tuple[str, str]:
         """Return what a player sees, and its key."""
-        goods = self._goods
-        (wood, gold), (other_wood, other_gold) = goods[player], goods[1 - player]
-        wood_value, gold_value = self._values[player]
-        gain = (wood - _STOCK) * wood_value + (gold - _STOCK) * gold_value
+        seen = self._seen[player] = self._seen[player] or self._goods_texts(player)
         to_move = player == self._turn % 2
         turn = "The match is over." if self._turn == self._turns else f"Turn {self._turn + 1} of {self._turns}."
         pending, line = "-", ""
         if self._pending:
             give, take = self._pending
-            pending = f"{_pair(give)}>{_pair(take)}"
+            pending = self._past.rpartition(" ")[2]
             who, whose = ("Opponent offers", "your ") if to_move else ("You offer", "")
             line = f"\n{who} {_told(give)} for {whose}{_told(take)}."
         elif self._last and to_move:
             line = f"\n{self._last}"
-        observation = (
-            f"{turn} You own {wood} Wood, {gold} Gold. Opponent owns {other_wood} Wood, {other_gold} Gold.\n"
-            f"Your values: Wood {wood_value}, Gold {gold_value}. Your gain: {gain}.{line}"
-        )
-        return observation, (
-            f"{self._turn}/{self._turns} own {wood},{gold} other {other_wood},{other_gold} "
-            f"values {wood_value},{gold_value} gain {gain} pending {pending} then {self._past}"
+        return f"{turn}{seen[0]}{line}", f"{self._turn}/{self._turns}{seen[1]} pending {pending} then {self._past}"
+
+    def _goods_texts(self, player: int) -> tuple[str, str]:
+        """Return what a player sees of goods, values and gain, and the same for the key."""
+        (wood, gold), (other_wood, other_gold) = self._goods[player], self._goods[1 - player]
+        wood_value, gold_value = self._values[player]
+        gain = self._gain(player)
+        return (
+            f" You own {wood} Wood, {gold} Gold. Opponent owns {other_wood} Wood, {other_gold} Gold.\n"
+            f"Your values: Wood {wood_value}, Gold {gold_value}. Your gain: {gain}."
+        ), (
+            f" own {wood},{gold} other {other_wood},{other_gold} "
+            f"values {wood_value},{gold_value} gain {gain}"
         )
 
 
@@ -255,12 +252,24 @@ _QUANTITY: Final = re.compile(r"[1-9][0-9]*\Z", re.ASCII)
 _MAX_DIGITS: Final = 9  # longer numbers exceed any stock, and int() refuses very long ones
 
 
+_ANSWERED: Final = {"accept": "accepted", "deny": "denied"}
 _MAX_RECALLED: Final = 40  # characters; longer texts are chat, which seldom comes again
 
 
-@functools.lru_cache(maxsize=4096)
-def _recalled(action: str) -> Action:
-    return _read(action, GOODS)
+def _understood(action: str) -> tuple[Action, str, str, tuple[Goods, Goods] | None]:
+    """Return what an action says, its mark in keys, what the other player is told, and what an offer gives and takes."""
+    parsed = _read(action, GOODS)
+    if parsed.kind == "offer":
+        give, take = _units(parsed.give), _units(parsed.take)
+        return parsed, f"{_pair(give)}>{_pair(take)}", "", (give, take)
+    if parsed.kind == "say":
+        words = quote(parsed.text)
+        mark = f"say:{hashlib.blake2b(words.encode(), digest_size=6).hexdigest()}"
+        return parsed, mark, f"Opponent said: {words}", None
+    return parsed, parsed.kind, f"Opponent {_ANSWERED[parsed.kind]} your offer.", None
+
+
+_recalled: Final = functools.lru_cache(maxsize=4096)(_understood)
 
 
 def _read(action: str, names: tuple[str, ...]) -> Action:

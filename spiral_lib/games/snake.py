@@ -20,6 +20,7 @@ Cell = tuple[int, int]
 _STEPS: Final = {"[up]": (-1, 0), "[down]": (1, 0), "[left]": (0, -1), "[right]": (0, 1)}
 _ACTIONS: Final = tuple(_STEPS)
 _LETTERS: Final = "AB"
+_DRAWN: Final = b"*abAB"  # apples, bodies, heads
 _BATCH: Final = 4  # chance numbers made at a time
 
 SPEC: Final = GameSpec(
@@ -130,17 +131,19 @@ class GAME:
 
     def _move(self, choices: tuple[str, str]) -> None:
         apples, size = self._apples, self._size
-        old = [body[0] for body in self._bodies]
-        heads = [(r + _STEPS[choice][0], c + _STEPS[choice][1]) for (r, c), choice in zip(old, choices, strict=True)]
-        tails = [body if head in apples else body[:-1] for head, body in zip(heads, self._bodies, strict=True)]
-        met = heads[0] == heads[1] or (heads[0] == old[1] and heads[1] == old[0])
-        self._dead = [
-            met or not (0 <= r < size and 0 <= c < size) or (r, c) in tails[0] or (r, c) in tails[1] for r, c in heads
-        ]
-        if any(self._dead):
+        (body, other_body), (choice, other_choice) = self._bodies, choices
+        (r, c), (dr, dc) = body[0], _STEPS[choice]
+        (other_r, other_c), (other_dr, other_dc) = other_body[0], _STEPS[other_choice]
+        heads = head, other = (r + dr, c + dc), (other_r + other_dr, other_c + other_dc)
+        tail = body if head in apples else body[:-1]
+        other_tail = other_body if other in apples else other_body[:-1]
+        met = head == other or (head == other_body[0] and other == body[0])
+        bodies, cells = (*tail, *other_tail), _names(size)
+        self._dead = [met or head not in cells or head in bodies, met or other not in cells or other in bodies]
+        if self._dead[0] or self._dead[1]:
             return
-        self._bodies = [[head, *tail] for head, tail in zip(heads, tails, strict=True)]
-        eaters = [seat for seat, head in enumerate(heads) if head in apples]
+        self._bodies = [[head, *tail], [other, *other_tail]]
+        eaters = [seat for seat in (0, 1) if heads[seat] in apples]
         for seat in eaters:
             apples.remove(heads[seat])
             self._eaten[seat] += 1
@@ -150,7 +153,9 @@ class GAME:
     def _place_apple(self) -> None:
         """Put an apple on one of the free cells, which are numbered row by row; do nothing where there is none."""
         size = self._size
-        taken = sorted([r * size + c for cells in (*self._bodies, self._apples) for r, c in cells])
+        first, second = self._bodies
+        taken = [r * size + c for r, c in (*first, *second, *self._apples)]
+        taken.sort()
         if len(taken) == size * size:
             return
         chosen = self._draw(size * size - len(taken))
@@ -173,21 +178,18 @@ class GAME:
         The key holds round, apples eaten, both bodies from the head on, apples and deaths.
         """
         (first, second), apples, size = self._bodies, self._apples, self._size
-        board = list(_empty(size))
-        for r, c in apples:
-            board[2 * (r * size + c)] = "*"
-        for r, c in first:
-            board[2 * (r * size + c)] = "a"
-        for r, c in second:
-            board[2 * (r * size + c)] = "b"
-        for letter, (r, c) in (("A", first[0]), ("B", second[0])):
-            board[2 * (r * size + c)] = letter
+        names, board = _names(size), bytearray(_empty(size))
+        for letter, group in zip(_DRAWN, (apples, first, second, first[:1], second[:1]), strict=True):
+            for r, c in group:
+                board[2 * (r * size + c)] = letter
+        shown_first, shown_second = " ".join([names[cell] for cell in first]), " ".join([names[cell] for cell in second])
         shown = (
-            f"{''.join(board)}\n"
-            f"A from head to tail, row and column: {' '.join([f'{r},{c}' for r, c in first])}\n"
-            f"B from head to tail, row and column: {' '.join([f'{r},{c}' for r, c in second])}"
+            f"{board.decode()}\n"
+            f"A from head to tail, row and column: {shown_first}\n"
+            f"B from head to tail, row and column: {shown_second}"
         )
-        cells = " ".join([",".join([f"{r}{c}" for r, c in group]) for group in (first, second, sorted(apples))])
+        shown_apples = " ".join([names[cell] for cell in sorted(apples)])
+        cells = f"{shown_first};{shown_second};{shown_apples}".replace(",", "").replace(" ", ",").replace(";", " ")
         dead = ("A" if self._dead[0] else "") + ("B" if self._dead[1] else "")
         counts = f"{self._round}/{self._rounds} {self._eaten[0]}-{self._eaten[1]}"
         return shown, f"{counts} size={size} {cells} dead={dead} mover="
@@ -207,6 +209,12 @@ def _starts(size: int) -> tuple[Cell, ...]:
 
 
 @functools.cache
-def _empty(size: int) -> str:
+def _names(size: int) -> dict[Cell, str]:
+    """Return how every cell of the board is shown."""
+    return {(r, c): f"{r},{c}" for r in range(size) for c in range(size)}
+
+
+@functools.cache
+def _empty(size: int) -> bytes:
     """Return an empty board as it is shown: two characters a cell, a blank or a line's end after the cell's own."""
-    return "\n".join([" ".join("." * size)] * size)
+    return "\n".join([" ".join("." * size)] * size).encode()
