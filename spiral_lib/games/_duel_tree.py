@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +30,8 @@ PRECEDENCE: Final[dict[str, int]] = {
 _ATOM: Final = 9
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
-    """A part of an expression.
+class Node(NamedTuple):
+    """A part of an expression; a named tuple, since trees are made by the thousand and it is made fastest.
 
     ``op`` is ``int``, ``var`` or a key of PRECEDENCE. ``and`` and ``or`` have two arguments or more, ``compare`` has
     one argument more than ``signs``; ``value`` belongs to ``int``, ``name`` to ``var``. An open number is an ``int``

@@ -25,7 +25,7 @@ def steps(node: Node) -> tuple[Step, ...]:
         return ((0, node.value, None),)
     if node.op == "var":
         return ((0, node.name, None),)
-    operation = _ARITHMETIC.get(node.op) or functools.partial(_condition, node.op, node.signs)
+    operation = _ARITHMETIC.get(node.op) or _condition_of(node)
     return (*(step for arg in node.args for step in steps(arg)), (len(node.args), "", operation))
 
 
@@ -37,7 +37,10 @@ def evaluate(steps: Sequence[Step], grid: Mapping[str, Part], numbers: Sequence[
     """
     stack: list[Part] = []
     for arity, leaf, operation in steps:
-        if operation is not None:
+        if operation is not None and arity == 2:
+            right = stack.pop()
+            stack[-1] = operation(stack[-1], right)
+        elif operation is not None:
             part = operation(*stack[-arity:])
             del stack[-arity:]
             stack.append(part)
@@ -47,6 +50,16 @@ def evaluate(steps: Sequence[Step], grid: Mapping[str, Part], numbers: Sequence[
             number = numbers[leaf]
             stack.append((number, number, number))
     return stack[0][0]
+
+
+def _condition_of(node: Node) -> Callable[..., Part]:
+    if node.op == "compare" and len(node.args) == 2:
+        return functools.partial(_compared, COMPARISONS[node.signs[0]])
+    return functools.partial(_condition, node.op, node.signs)
+
+
+def _compared(compare: Callable[[Any, Any], Any], a: Part, b: Part) -> Part:
+    return compare(a[0], b[0]), 0, 1
 
 
 def _condition(op: str, signs: tuple[str, ...], *parts: Part) -> Part:

@@ -257,7 +257,7 @@ _MAX_RECALLED: Final = 40  # characters; longer texts are chat, which seldom com
 
 
 def _understood(action: str) -> tuple[Action, str, str, tuple[Goods, Goods] | None]:
-    """Return what an action says, its mark in keys, what the other player is told, and what an offer gives and takes."""
+    """Return what an action says, its mark in keys, what the other player is told, and what an offer trades."""
     parsed = _read(action, GOODS)
     if parsed.kind == "offer":
         give, take = _units(parsed.give), _units(parsed.take)

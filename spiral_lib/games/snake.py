@@ -182,7 +182,8 @@ class GAME:
         for letter, group in zip(_DRAWN, (apples, first, second, first[:1], second[:1]), strict=True):
             for r, c in group:
                 board[2 * (r * size + c)] = letter
-        shown_first, shown_second = " ".join([names[cell] for cell in first]), " ".join([names[cell] for cell in second])
+        shown_first = " ".join([names[cell] for cell in first])
+        shown_second = " ".join([names[cell] for cell in second])
         shown = (
             f"{board.decode()}\n"
             f"A from head to tail, row and column: {shown_first}\n"
