@@ -26,7 +26,7 @@ def read(expr: str, names: frozenset[str], max_chars: int | None) -> Node:
     Raises IllegalAction as ``duel_dsl.parse`` does, but for what only values show.
     """
     root = _Parser(_tokens(expr, names)).whole()
-    if sum(1 for _ in root.walk()) > MAX_NODES:
+    if len(root.walk()) > MAX_NODES:
         raise IllegalAction(f"at most {MAX_NODES} numbers, variables and operators", reason="too_many_nodes")
     if root.depth > MAX_DEPTH:
         raise IllegalAction(f"at most {MAX_DEPTH} levels are allowed", reason="too_deep")
@@ -134,9 +134,10 @@ class _Parser:
 
 
 def _typed(node: Node, wanted: str) -> Node:
-    if any(a.type != wanted for a in node.args):
-        kind = "conditions" if wanted == "bool" else "numbers"
-        raise IllegalAction(f"'{node.signs[0] if node.signs else node.op}' needs {kind}", reason="bad_type")
+    for arg in node.args:
+        if arg.type != wanted:
+            kind = "conditions" if wanted == "bool" else "numbers"
+            raise IllegalAction(f"'{node.signs[0] if node.signs else node.op}' needs {kind}", reason="bad_type")
     return node
 
 

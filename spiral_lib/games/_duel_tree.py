@@ -28,6 +28,7 @@ PRECEDENCE: Final[dict[str, int]] = {
     "or": 1, "and": 2, "not": 3, "compare": 4, "+": 5, "-": 5, "*": 6, "//": 6, "%": 6, "neg": 7, "**": 8,
 }  # fmt: skip
 _ATOM: Final = 9
+_CONDITIONS: Final = frozenset(("or", "and", "not", "compare"))
 
 
 class Node(NamedTuple):
@@ -47,17 +48,21 @@ class Node(NamedTuple):
     @property
     def type(self) -> str:
         """``bool`` or ``int``."""
-        return "bool" if self.op in ("or", "and", "not", "compare") else "int"
+        return "bool" if self.op in _CONDITIONS else "int"
 
     @property
     def depth(self) -> int:
-        return 1 + max((a.depth for a in self.args), default=0)
+        depth, level = 0, [self]
+        while level:
+            depth, level = depth + 1, [arg for node in level for arg in node.args]
+        return depth
 
-    def walk(self) -> Iterator[Node]:
-        """Yield this node and all nodes below it."""
-        yield self
-        for arg in self.args:
-            yield from arg.walk()
+    def walk(self) -> list[Node]:
+        """Return this node and all nodes below it, level by level."""
+        found = [self]
+        for node in found:
+            found.extend(node.args)
+        return found
 
 
 def text(node: Node) -> str:
@@ -140,7 +145,9 @@ def _opened(node: Node, numbers: list[int]) -> Node:
     if node.op == "int":
         numbers.append(node.value)
         return Node(op="int", value=len(numbers) - 1, name=f"{{{len(numbers) - 1}}}")
-    return Node(op=node.op, args=tuple([_opened(a, numbers) for a in node.args]), name=node.name, signs=node.signs)
+    if not node.args:
+        return node
+    return Node(op=node.op, args=tuple([_opened(a, numbers) for a in node.args]), signs=node.signs)
 
 
 def filled(node: Node, numbers: Sequence[int]) -> Node:

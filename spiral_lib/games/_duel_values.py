@@ -26,7 +26,10 @@ def steps(node: Node) -> tuple[Step, ...]:
     if node.op == "var":
         return ((0, node.name, None),)
     operation = _ARITHMETIC.get(node.op) or _condition_of(node)
-    return (*(step for arg in node.args for step in steps(arg)), (len(node.args), "", operation))
+    found: list[Step] = []
+    for arg in node.args:
+        found += steps(arg)
+    return (*found, (len(node.args), "", operation))
 
 
 def evaluate(steps: Sequence[Step], grid: Mapping[str, Part], numbers: Sequence[int]) -> Any:

@@ -155,7 +155,7 @@ def _shape(expr: str, universe: Universe) -> Shape | None:
 
 
 def _shape_of(root: Node) -> Shape:
-    nodes = list(root.walk())
+    nodes = root.walk()
     plain = {n.op for n in nodes if n.op in PRECEDENCE and n.op != "compare"}
     return Shape(
         root=root,
