@@ -43,18 +43,19 @@ SPEED = """## Speed
 
 `make bench` compares steps per second of CPU time, views with all their text included, with TextArena's and OpenSpiel's
 same game, interleaved in one run. Against TextArena both sides replay recorded matches with the same parameters. On a
-busy two-core machine a step of ours was cheaper than TextArena's by a factor of 8.5 in tic_tac_toe, 7.7 in
-connect_four, 6.7 in truth_and_deception, 6.5 in pig_dice, 4.5 in nim, 3.7 in kuhn_poker, and of less than the 3 aimed
-at in liars_dice (2.6), snake (2.5) and simple_negotiation (2.4). Those three need 7 to 11 microseconds a step: a view's
-texts and key take half of it, the rules a third (in liars_dice the dice of each round, hashed one by one), and the
-start of a match the rest, most in snake, whose random matches last six steps.
+busy two-core machine a step of ours was cheaper than TextArena's by a factor of 9.9 in tic_tac_toe, 7.9 in
+connect_four, 7.2 in truth_and_deception, 6.7 in pig_dice, 5.7 in nim, 4.3 in kuhn_poker, 4.1 in simple_negotiation, 3.3
+in liars_dice and 3.2 in snake: all above the 3 aimed at, the last two closely (their ratios spread by 0.3 from round to
+round).
 
-The board, card and dice games and the two with talk make 50,000 to 330,000 steps a second, secret_duel 23,000. In
-random play equation_duel makes 16,000, counterexample_duel 12,000 and code_duel 10,000, below the 20,000 aimed at. Such
-a match lasts two steps, so its start weighs: a keyed generator costs 8 microseconds, one is needed for the topic and
-one for every set of moves made for scripted play (only where somebody reads them). To read a problem on a known
-template and try all its 101 to 441 points takes 20 to 40 microseconds; the parser adds 50 to 120 for a problem in free
-words whose form was never met. A model's reply takes a thousand times as long.
+The board, card and dice games and the two with talk make 70,000 to 400,000 steps a second, secret_duel 27,000. In
+random play equation_duel makes 17,000, counterexample_duel 15,000 and code_duel 9,000, below the 20,000 aimed at; with
+every problem new on a known template 17,000, 17,000 and 18,000, and in free words whose form was never met 9,400, 8,800
+and 3,800. A match of a duel lasts two or three steps, so its start weighs: a keyed generator costs 8 microseconds, one
+is needed for the topic and one for every set of moves made for scripted play (only where somebody reads them). In free
+words code_duel's start also reads a specification of a form never met, which is half of its time. A move that poses a
+problem costs 40 to 80 microseconds on a known template and up to 170 in free words. A model's reply takes a thousand
+times as long.
 """
 
 
