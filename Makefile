@@ -6,7 +6,7 @@ PRESET ?= tiny
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench clean coverage docs help lint setup setup-dev setup-smollm2 setup-vllm smoke test test-slow test-vllm train train-smollm2
+.PHONY: bench clean coverage docs help lint setup setup-dev setup-smollm2 setup-vllm smoke test test-cluster test-slow test-vllm train train-smollm2
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ coverage: setup-dev  ## the default suite with line coverage of spiral_lib, at l
 
 test-slow: setup-dev  ## what needs minutes
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+test-cluster: setup-dev  ## the project through a Flyte control plane, where one is at hand; tens of minutes
+	$(BIN)/python -m pytest -q -m cluster $(ARGS)
 
 test-vllm: setup-vllm  ## the tests of engine vllm
 	OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 $(VENV)-vllm/bin/python -m pytest -q -m slow tests/engines/test_vllm*.py $(ARGS)

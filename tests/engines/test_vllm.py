@@ -128,6 +128,20 @@ def test_the_window_is_never_exceeded(one: Any) -> None:
     assert 1 <= len(done[3].response_ids) <= 2
 
 
+def test_benchmarks_run_through_the_adapter_of_every_engine(one: Any, folders: dict[str, Path]) -> None:
+    pytest.importorskip("lm_eval", reason="needs the extra 'eval' (lm-eval)")
+    renderer = Renderer(checkpoints.load_tokenizer(folders["one"]), PromptConfig())
+    settings = EvaluationConfig(bank_limit=5, bank_max_new_tokens=8)
+    first, again = (
+        benchmarks.run("bank", one, renderer, settings, context_tokens=WINDOW, seed=0) for _ in range(2)
+    )
+    assert first == again and len(first.items) == 5
+    assert all(0 < g.reply.response_tokens <= 8 or g.reply.finish_reason == "too_long" for g in first.graded)
+    reference = HfEngine(folders["one"], config())
+    same = benchmarks.run("bank", reference, renderer, settings, context_tokens=WINDOW, seed=0)
+    assert [g.reply.text for g in same.graded] == [g.reply.text for g in first.graded], "greedy"
+
+
 def test_prompts_longer_than_a_usual_chunk_take_seeds(folders: dict[str, Path], one: Any) -> None:
     # 8 prompts of 250 ids in one step: with chunked prefill such requests crash on the CPU.
     draw = random.Random(3)
@@ -267,20 +281,6 @@ def test_a_match_that_outgrows_the_window_is_truncated_and_the_others_finish(fol
     turns = [t for e in episodes for t in e.turns]
     assert all(len(t.prompt_ids) + len(t.response_ids) <= max(window, len(t.prompt_ids)) for t in turns)
     assert EndReason.TRUNCATED in {e.end_reason for e in episodes}
-
-
-def test_benchmarks_run_through_the_adapter_of_every_engine(one: Any, folders: dict[str, Path]) -> None:
-    pytest.importorskip("lm_eval", reason="needs the extra 'eval' (lm-eval)")
-    renderer = Renderer(checkpoints.load_tokenizer(folders["one"]), PromptConfig())
-    settings = EvaluationConfig(bank_limit=5, bank_max_new_tokens=8)
-    first, again = (
-        benchmarks.run("bank", one, renderer, settings, context_tokens=WINDOW, seed=0) for _ in range(2)
-    )
-    assert first == again and len(first.items) == 5
-    assert all(0 < g.reply.response_tokens <= 8 or g.reply.finish_reason == "too_long" for g in first.graded)
-    reference = HfEngine(folders["one"], config())
-    same = benchmarks.run("bank", reference, renderer, settings, context_tokens=WINDOW, seed=0)
-    assert [g.reply.text for g in same.graded] == [g.reply.text for g in first.graded], "greedy"
 
 
 def test_starting_and_ending_leaves_the_process_as_it_was(folders: dict[str, Path], one: Any) -> None:

@@ -108,7 +108,7 @@ def test_flyte_and_the_plain_driver_end_with_the_same_checkpoints_and_again_comp
     assert {route: micro_runs.records(out / route) for route in before} == before
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.timeout(2400)
 def test_a_remote_comparison_ends_at_the_checkpoints_of_the_local_one(tmp_path: Path) -> None:
     out = "s3://mini/runs/routes"

@@ -17,6 +17,7 @@ from spiral_lib.config import RunConfig, update
 from spiral_lib.learner import backends
 from spiral_lib.learner.batch import Sample
 from spiral_lib.learner.loop import PolicyUpdate
+from spiral_lib.strict_yaml import parse_overrides
 
 TEXT = "epochs=2 minibatch=7 kl_coef=0.05 max_mismatch=100.0 lr=1e-3 lr_decay_steps=4 lr_final=0.1 pack_tokens=48"
 RESUMED = {"resumed_at_1": 1, "resumed_at_3": 3}
@@ -39,7 +40,7 @@ def spoilt() -> list[Sample]:
 
 def configuration(text: str = "", *, stage: int = 0, dtype: str = "float32") -> RunConfig:
     spread = f"backend=deepspeed processes=2 zero_stage={stage}" if stage else ""
-    return update(settings(f"{TEXT} {text} {spread}"), {"model": {"dtype": dtype}})
+    return update(settings(f"{TEXT} {spread}"), {"learner": parse_overrides(text), "model": {"dtype": dtype}})
 
 
 def trained(config: RunConfig, make_backend: Any, rows: list[Sample], steps: range, state: Path | None = None) -> Any:
