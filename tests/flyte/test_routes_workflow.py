@@ -87,7 +87,7 @@ def test_an_unknown_route_is_refused_in_one_message_and_leaves_nothing(tmp_path:
     assert not out.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.timeout(1200)
 def test_flyte_and_the_plain_driver_end_with_the_same_checkpoints_and_again_compute_nothing(
     micro_checkpoint: Path, tmp_path: Path
