@@ -29,7 +29,7 @@ def opened(place: str) -> Iterator[Path]:
         folder = Path(place)
         if not folder.is_dir():
             raise ConfigError(f"'{place}' is no folder; give a run folder or the store root of a run")
-        if not _histories(folder) or (folder / "lineage").is_dir():
+        if not _histories(folder) or (folder / "state.json").exists():  # a store root has neither state nor report
             yield folder
             return
         with tempfile.TemporaryDirectory(prefix=".stored-", dir=folder.resolve().parent) as scratch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -101,8 +102,11 @@ def store(micro_run: Path, tmp_path: Path) -> Path:
     write_places(history, iteration=2, places=places, opponents=opponents)
     for name in ("state.json", "metrics.jsonl", "ledger.json", "report.html"):
         (root / name).unlink()
-    for name in ("lineage", "ledgers", "training", "pool"):
+    for name in ("ledgers", "training", "pool"):
         shutil.rmtree(root / name)
+    for record in (root / "lineage").iterdir():  # a task leaves its own record; those of small steps are in the history
+        if not re.search(r"-(play-\d+|learn|evaluate)\.json$", record.name):
+            record.unlink()
     return root
 
 
