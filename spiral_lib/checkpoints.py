@@ -201,6 +201,17 @@ def digest_folder(path: Path) -> str:
     return digest_files({name: sha256_file(path / name) for name in list_files(path) if name != MANIFEST})
 
 
+def digest_weights(weights: Mapping[str, Any]) -> str:
+    """Return the sha256 over tensors of any type, by name: names and bytes."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, weight in sorted(weights.items()):
+        digest.update(name.encode())
+        digest.update(weight.detach().cpu().contiguous().flatten().view(dtype=torch.uint8).numpy())
+    return digest.hexdigest()
+
+
 @functools.cache
 def code_version() -> str:
     """Return 16 hex digits over the sources of this package; needs no version control."""

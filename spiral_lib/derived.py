@@ -16,10 +16,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spiral_lib import plugins, trajectories
+from spiral_lib import trajectories
 from spiral_lib.durable import new_file
-from spiral_lib.errors import DataQualityError, EngineError
-from spiral_lib.types import EndReason, Episode, RefKind, Turn, View
+from spiral_lib.errors import DataQualityError
+from spiral_lib.evaluation import regret as exact
+from spiral_lib.types import EndReason, Episode, RefKind, Turn
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -98,7 +99,7 @@ def sft(episodes: Iterable[Episode], decode: Decode) -> Iterator[dict[str, Any]]
 def process(episodes: Iterable[Episode], decode: Decode) -> Iterator[dict[str, Any]]:
     """Yield every turn with its match's return and, where the game is solved, the regret of the action.
 
-    Regret is what the action gives away against solved play, as a share of the largest win; null for illegal actions.
+    Regret is what the action gives away against solved play, in match returns; null for illegal actions.
     """
     for episode, turn in _model_turns(episodes):
         labels = {"action": turn.action, "legal": turn.legal, "regret": regret(episode, turn)}
@@ -159,78 +160,12 @@ def _moves(group: Sequence[tuple[Episode, Turn]]) -> list[_Move]:
 
 
 def regret(episode: Episode, turn: Turn) -> float | None:
-    """Return what an action gives away against solved play, None where no exact value is known.
+    """Return what a legal action gives away in match returns, None where no exact value is known.
 
-    In a game with hidden cards it is the expectation over what the mover cannot see, both playing on in equilibrium.
+    A loss within the error of the solution (``evaluation.regret.slack``) is none.
     """
-    if not turn.legal or episode.params:
-        return None
-    if episode.game == "tic_tac_toe":
-        return _minimax_regret(turn.info_state[:9], turn.action)
-    if episode.game in _BY_TREE:
-        return _tree_regrets(episode.game)[turn.info_state][turn.action]
-    return None
-
-
-_BY_TREE: Final = frozenset({"kuhn_poker"})
-"""Games whose whole tree is small, whose information states are OpenSpiel's and whose equilibrium is in closed form."""
-
-
-def _minimax_regret(cells: str, action: str) -> float:
-    from spiral_lib.evaluation import minimax
-
-    board = tuple({"x": 1, "o": -1}.get(c, 0) for c in cells.lower())
-    side, cell = (1 if sum(board) == 0 else -1), int(action[1:-1])
-    after = (*board[:cell], side, *board[cell + 1 :])
-    return (minimax.value(board) + minimax.value(after)) / 2
-
-
-@functools.cache
-def _tree_regrets(game: str) -> dict[str, dict[str, float]]:
-    """Return the regret of every action in every information state. Raises EngineError without OpenSpiel."""
-    try:
-        import pyspiel
-    except ImportError as error:
-        raise EngineError(
-            f"exact regrets of {game} need OpenSpiel, which is not installed: pip install 'spiral-pipeline[exact]'"
-        ) from error
-    from spiral_lib.policies.optimal import strategy
-
-    views: dict[str, View] = plugins.load("spiral_lib.games", game, "views")()
-    loaded = pyspiel.load_game(game)
-    sums: dict[str, list[float]] = {}
-
-    def visit(state: Any, reach: tuple[float, float, float]) -> tuple[float, float]:
-        """Return both players' values; ``reach`` are the probabilities by player 0, player 1 and chance."""
-        if state.is_terminal():
-            first, second = state.returns()
-            return float(first), float(second)
-        mover = 2 if state.is_chance_node() else int(state.current_player())
-        key = "" if mover == 2 else str(state.information_state_string())
-        if mover == 2:
-            chances = [(int(a), float(p)) for a, p in state.chance_outcomes()]
-        else:
-            chances = list(zip(state.legal_actions(), strategy(views[key]).values(), strict=True))
-        values, others = (0.0, 0.0), reach[0] * reach[1] * reach[2]
-        if mover != 2:
-            others = reach[1 - mover] * reach[2]
-        for i, (action, chance) in enumerate(chances):
-            onward = tuple(r * chance if who == mover else r for who, r in enumerate(reach))
-            child = visit(state.child(action), (onward[0], onward[1], onward[2]))
-            values = (values[0] + chance * child[0], values[1] + chance * child[1])
-            if mover != 2:
-                sums.setdefault(key, [0.0] * (len(chances) + 1))[i] += others * child[mover]
-                sums[key][-1] += others / len(chances)
-        return values
-
-    visit(loaded.new_initial_state(), (1.0, 1.0, 1.0))
-    scale = float(loaded.max_utility())
-    found = {}
-    for key, (*totals, reached) in sums.items():
-        best = max(totals)
-        lost = [(best - total) / reached / scale for total in totals]
-        found[key] = dict(zip(views[key].legal_actions or (), lost, strict=True))
-    return found
+    lost = exact.of_turn(episode, turn) if turn.legal else None
+    return lost if lost is None or lost > exact.slack(episode.game) else 0.0
 
 
 def _model_turns(episodes: Iterable[Episode]) -> Iterator[tuple[Episode, Turn]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import logging
 import math
@@ -440,12 +439,8 @@ def _load_weights(engine: Engine | None, weights: Mapping[str, Any]) -> None:
             f"engine '{engine.name}' cannot take new weights in place; use rollout.steps_per_iteration=1 and "
             "learner.ema_decay=0, or engine hf"
         )
-    digest = hashlib.sha256()
     own = {name: tensor.cpu().clone() for name, tensor in weights.items()}
-    for name, tensor in sorted(own.items()):
-        digest.update(name.encode())
-        digest.update(tensor.contiguous().view(-1).numpy().tobytes())
-    load(own, digest.hexdigest())
+    load(own, checkpoints.digest_weights(own))
 
 
 def _log_step(iteration: int, s: int, config: RunConfig, metrics: Mapping[str, float], seconds: float) -> None:

@@ -1,6 +1,5 @@
 """Exports of trajectories: what is in each set, exact regrets, and that ``datasets`` loads the files."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from spiral_lib import derived, trajectories
 from spiral_lib.errors import DataQualityError
 from spiral_lib.types import EndReason, Episode, Turn
 
-needs_openspiel = pytest.mark.skipif(importlib.util.find_spec("pyspiel") is None, reason="open-spiel is not installed")
+UNSOLVED = "simple_negotiation"
 
 
 def turn(index: int, player: int, action: str, info_state: str = "s", **rest: Any) -> Turn:
@@ -36,7 +35,7 @@ def turn(index: int, player: int, action: str, info_state: str = "s", **rest: An
     return Turn(index=index, player=player, action=action, info_state=info_state, **values)
 
 
-def match(id: str, returns: tuple[float, float], *turns: Turn, game: str = "pig_dice", **rest: Any) -> Episode:
+def match(id: str, returns: tuple[float, float], *turns: Turn, game: str = UNSOLVED, **rest: Any) -> Episode:
     values: dict[str, Any] = {"seed": 0, "policies": ("self", "self"), "end_reason": EndReason.FINISHED} | rest
     return Episode(id=id, game=game, returns=returns, turns=turns, **values)
 
@@ -83,19 +82,18 @@ def test_where_the_game_is_solved_luck_does_not_decide_a_preference() -> None:
     (row,) = derived.preferences(played, decode)
     assert (row["chosen_action"], row["rejected_action"], row["basis"]) == ("[2]", "[8]", "regret")
     # Everything but a win or a block loses to 5: from a win to a loss is the whole range.
-    assert row["margin"] == 1.0
+    assert row["margin"] == 2.0
 
 
 @pytest.mark.parametrize(
     ("board", "action", "expected"),
-    [("." * 9, "[0]", 0.0), ("xx.oo....", "[2]", 0.0), ("xx.oo....", "[5]", 0.5), ("xx.oo....", "[8]", 1.0)],
+    [("." * 9, "[0]", 0.0), ("xx.oo....", "[2]", 0.0), ("xx.oo....", "[5]", 1.0), ("xx.oo....", "[8]", 2.0)],
 )
-def test_regret_in_tic_tac_toe_is_half_the_loss_of_minimax_value(board: str, action: str, expected: float) -> None:
+def test_regret_in_tic_tac_toe_is_the_loss_of_minimax_value(board: str, action: str, expected: float) -> None:
     episode = match("1", (0, 0), turn(0, 0, action, board), game="tic_tac_toe")
     assert derived.regret(episode, episode.turns[0]) == expected
 
 
-@needs_openspiel
 @pytest.mark.parametrize(
     ("state", "action", "expected"),
     [
@@ -117,17 +115,16 @@ def test_regret_in_kuhn_poker_is_that_of_the_equilibrium(state: str, action: str
     assert derived.regret(episode, episode.turns[0]) == pytest.approx(expected, abs=1e-12)
 
 
-@needs_openspiel
-def test_every_action_of_every_kuhn_state_has_a_regret_and_one_has_none() -> None:
-    table = derived._tree_regrets("kuhn_poker")
-    assert len(table) == 12
-    assert all(min(row.values()) == 0.0 and len(row) == 2 for row in table.values())
+def test_every_solved_game_labels_its_moves() -> None:
+    state = "piles=3,4,5 mover=0 last=wins"
+    moves = [turn(0, 0, move, state) for move in ("[1 2]", "[1 1]")]
+    assert [derived.regret(match("1", (1, -1), m, game="nim"), m) for m in moves] == [0.0, 2.0]
 
 
 def test_process_labels_are_null_where_no_exact_value_is_known() -> None:
     played = [
         match("1", (1, -1), turn(0, 0, "[a]"), turn(1, 1, "junk", legal=False)),
-        match("2", (1, -1), turn(0, 0, "[0]", "." * 9), game="tic_tac_toe", params=(("size", 3),)),
+        match("2", (1, -1), turn(0, 0, "[bet]", "0"), game="kuhn_poker", params=(("reward", "winner"),)),
     ]
     rows = list(derived.process(played, decode))
     found = [(r["legal"], r["return"], r["regret"]) for r in rows]

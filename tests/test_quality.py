@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sample_turns
 
 from spiral_lib import presets, quality, trajectories
 from spiral_lib.quality_turns import RULES
@@ -19,28 +20,7 @@ PLANNED = 24
 
 
 def turn(index: int, player: int, seed: int, **changes: object) -> Turn:
-    base = Turn(
-        index=index,
-        player=player,
-        role=("first", "second")[player],
-        seed=seed,
-        policy="self",
-        policy_digest="d",
-        engine="hf",
-        temperature=1.0,
-        trainable=True,
-        info_state="0",
-        observation="Your card: K",
-        text="\\boxed{[bet]}",
-        action="[bet]",
-        legal=True,
-        invalid_reason=None,
-        finish_reason="stop",
-        prompt_ids=(1, 2),
-        response_ids=(3, 4),
-        logprobs=(-0.5, -0.0),
-    )
-    return dataclasses.replace(base, **changes)
+    return sample_turns.turn(index, player=player, role=("first", "second")[player], seed=seed, **changes)
 
 
 def match(number: int, **changes: object) -> Episode:

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sample_turns import turn
 
 from spiral_lib import trajectories
 from spiral_lib.errors import DataQualityError
@@ -17,31 +18,6 @@ WHERE = {"run": "r", "iteration": 3, "step": 21, "shard": 1, "config_hash": "0" 
 float32 = st.floats(max_value=0.0, width=32)
 seeds = st.integers(0, 2**63 - 1)
 ids = st.integers(0, 2**31 - 1)
-
-
-def turn(index: int = 0, **changes: object) -> Turn:
-    base = Turn(
-        index=index,
-        player=index % 2,
-        role="first",
-        seed=2**63 - 1,
-        policy="self",
-        policy_digest="d",
-        engine="hf",
-        temperature=0.1,
-        trainable=True,
-        info_state="0",
-        observation="Your card: K",
-        text="\\boxed{[bet]}",
-        action="[bet]",
-        legal=True,
-        invalid_reason=None,
-        finish_reason="stop",
-        prompt_ids=(1, 2),
-        response_ids=(3, 4),
-        logprobs=(-0.5, -0.25),
-    )
-    return dataclasses.replace(base, **changes)
 
 
 def episode(name: str, num_turns: int = 2, **changes: object) -> Episode:

@@ -6,7 +6,6 @@ the cumulative distribution, so a completion depends on nothing but the weights,
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -194,17 +193,7 @@ def _digest(checkpoint: Path, model: Any) -> str:
     """Return the manifest's id, or for a folder without a manifest a hash of the weights."""
     if (checkpoint / checkpoints.MANIFEST).is_file():
         return checkpoints.read_manifest(checkpoint).id
-    digest = hashlib.sha256()
-    for name, weight in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(weight.detach().cpu().contiguous().flatten().view(dtype=_bytes()).numpy())
-    return digest.hexdigest()
-
-
-def _bytes() -> Any:
-    import torch
-
-    return torch.uint8
+    return checkpoints.digest_weights(model.state_dict())
 
 
 def _score_batches(pairs: Sequence[tuple[Ids, Ids]]) -> list[list[int]]:

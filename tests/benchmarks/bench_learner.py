@@ -6,7 +6,7 @@ import dataclasses
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -42,11 +42,11 @@ def _compare(name: str, shape: dict[str, Any]) -> dict[str, Any]:
     plain, ours = _stepper(plain_model, config), _stepper(our_model, config)
 
     def plain_losses() -> Any:
-        yield _plain_loss(plain_model, samples, config)
+        yield plain_loss(plain_model, samples, config)
 
     def our_losses() -> Any:
         for pack in packing.packs(samples, config.pack_tokens, can_pack=can_pack):
-            yield _our_loss(our_model, pack, samples, config)
+            yield our_loss(our_model, pack, samples, config)
 
     sides = (lambda: plain(plain_losses()), lambda: ours(our_losses()))
     return _row(f"learner/update_{name}", tokens, sides, "one padded block, all logits")
@@ -64,7 +64,7 @@ def _shared_header() -> dict[str, Any]:
 
     def run(model: Any, packs: list[packing.Pack]) -> Callable[[], None]:
         step = _stepper(model, config)
-        return lambda: step(_our_loss(model, pack, samples, config) for pack in packs)
+        return lambda: step(our_loss(model, pack, samples, config) for pack in packs)
 
     sides = (
         run(models[0], packing.packs(samples, config.pack_tokens, can_pack=True)),
@@ -111,12 +111,12 @@ def _stepper(model: Any, config: LearnerConfig) -> Callable[[Any], None]:
     return step
 
 
-def _our_loss(model: Any, pack: packing.Pack, samples: list[Sample], config: LearnerConfig) -> torch.Tensor:
+def our_loss(model: Any, pack: packing.Pack, samples: Sequence[Sample], config: LearnerConfig) -> torch.Tensor:
     new, entropy = logprobs.token_logprobs(model, pack, temperature=1.0, chunk=config.chunk)
     return _loss(new, entropy, [samples[i] for i in pack.rows], len(samples), config)
 
 
-def _plain_loss(model: Any, samples: list[Sample], config: LearnerConfig) -> torch.Tensor:
+def plain_loss(model: Any, samples: Sequence[Sample], config: LearnerConfig) -> torch.Tensor:
     """The usual way: one padded block with a mask, every logit of every position, entropy from all of them."""
     width = max(len(s.prompt_ids) + len(s.response_ids) for s in samples)
     ids, mask = torch.zeros(len(samples), width, dtype=torch.long), torch.zeros(len(samples), width, dtype=torch.long)
@@ -133,7 +133,7 @@ def _plain_loss(model: Any, samples: list[Sample], config: LearnerConfig) -> tor
     return _loss(new[scored], entropy[scored], samples, len(samples), config)
 
 
-def _loss(new: Any, entropy: Any, chosen: list[Sample], count: int, config: LearnerConfig) -> torch.Tensor:
+def _loss(new: Any, entropy: Any, chosen: Sequence[Sample], count: int, config: LearnerConfig) -> torch.Tensor:
     advantage = torch.tensor([s.advantage for s in chosen for _ in s.response_ids])
     inputs = TokenInputs(old_R=new.detach(), advantage_R=advantage, mask_R=torch.ones_like(new, dtype=torch.bool))
     return token_loss(new, entropy, inputs, config).total / config.normalizer / count

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from bench_learner import our_loss, plain_loss
 
 from spiral_lib.config import LearnerConfig
-from spiral_lib.learner import logprobs, packing, shared_prefix
+from spiral_lib.learner import packing, shared_prefix
 from spiral_lib.learner.batch import Sample
-from spiral_lib.learner.loss import TokenInputs, token_loss
 
 ROUNDS = 3
 LENGTH = 512
@@ -137,36 +137,16 @@ def _matmul_flops() -> float:
 def _our_pass(model: Any, made: Sequence[packing.Pack], samples: Sequence[Sample], config: LearnerConfig) -> float:
     total = 0.0
     for pack in made:
-        new, entropy = logprobs.token_logprobs(model, pack, temperature=1.0, chunk=config.chunk)
-        loss = _loss(new, entropy, [samples[i] for i in pack.rows], len(samples), config)
+        loss = our_loss(model, pack, samples, config)
         loss.backward()
         total += float(loss.detach())
     return total
 
 
 def _naive_pass(model: Any, samples: Sequence[Sample], config: LearnerConfig) -> float:
-    """The usual way: one padded block with a mask, every logit of every position, entropy from all of them."""
-    width = max(len(s.prompt_ids) + len(s.response_ids) for s in samples)
-    ids, mask = torch.zeros(len(samples), width, dtype=torch.long), torch.zeros(len(samples), width, dtype=torch.long)
-    scored = torch.zeros(len(samples), width - 1, dtype=torch.bool)
-    for i, s in enumerate(samples):
-        p, n = len(s.prompt_ids), len(s.prompt_ids) + len(s.response_ids)
-        ids[i, :n] = torch.tensor([*s.prompt_ids, *s.response_ids])
-        mask[i, :n] = 1
-        scored[i, p - 1 : n - 1] = True
-    logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
-    every = torch.log_softmax(logits, dim=-1)
-    entropy = -(every.exp() * every).sum(-1)
-    new = every.gather(-1, ids[:, 1:, None]).squeeze(-1)
-    loss = _loss(new[scored], entropy[scored], samples, len(samples), config)
+    loss = plain_loss(model, samples, config)
     loss.backward()
     return float(loss.detach())
-
-
-def _loss(new: Any, entropy: Any, chosen: Sequence[Sample], count: int, config: LearnerConfig) -> torch.Tensor:
-    advantage = torch.tensor([s.advantage for s in chosen for _ in s.response_ids])
-    inputs = TokenInputs(old_R=new.detach(), advantage_R=advantage, mask_R=torch.ones_like(new, dtype=torch.bool))
-    return token_loss(new, entropy, inputs, config).total / config.normalizer / count
 
 
 def _trl_trainer(model: Any) -> Any:

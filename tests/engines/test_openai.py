@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import engine_calls
 import pytest
 from endpoint_server import WRONG_SCHEMAS, Server, running
 
@@ -31,11 +32,7 @@ def ask(number: int, text: str = "What do you play?", limit: int = 20) -> Reques
 
 
 def finish(engine: OpenAiEngine, asked: list[Request]) -> dict[int, Completion]:
-    for request in asked:
-        engine.submit(request)
-    done: dict[int, Completion] = {}
-    while engine.num_live:
-        done |= engine.step()
+    done = engine_calls.finish(engine, asked)
     engine.close()
     return done
 

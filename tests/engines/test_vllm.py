@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import tiny_checkpoints as tiny
 import torch
+from engine_calls import finish
 
 from spiral_lib import checkpoints, engines, games, policies, rollout
 from spiral_lib.config import EvaluationConfig, Named, PromptConfig, RunConfig
@@ -73,15 +74,6 @@ def requests(count: int, *, temperature: float = 1.0, length: int = 30) -> list[
     draw = random.Random(0)
     prompts = [tuple(draw.randrange(3, 280) for _ in range(draw.randint(5, length))) for _ in range(count)]
     return [ask(n, p, temperature=temperature, limit=draw.randint(1, 24)) for n, p in enumerate(prompts)]
-
-
-def finish(engine: Any, asked: list[Request]) -> dict[int, Completion]:
-    for request in asked:
-        engine.submit(request)
-    done: dict[int, Completion] = {}
-    while engine.num_live:
-        done |= engine.step()
-    return done
 
 
 def test_log_probs_are_those_of_the_hf_engine_at_the_sampling_temperature(one: Any, folders: dict[str, Path]) -> None:

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 import tiny_checkpoints as tiny
+from engine_calls import finish
 
 from spiral_lib import policies, rollout
 from spiral_lib.config import PromptConfig
 from spiral_lib.engines.openai import OpenAiEngine
 from spiral_lib.settings import EndpointConfig
-from spiral_lib.types import Completion, EndReason, MatchSpec, PolicyRef, Request
+from spiral_lib.types import EndReason, MatchSpec, PolicyRef, Request
 
 pytestmark = [
     pytest.mark.slow,
@@ -95,15 +96,6 @@ def wait_for(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 def made(url: str) -> OpenAiEngine:
     return OpenAiEngine(MODEL, EndpointConfig(base_url=url, retries=1, timeout_s=60.0, concurrency=4))
-
-
-def finish(engine: OpenAiEngine, asked: list[Request]) -> dict[int, Completion]:
-    for request in asked:
-        engine.submit(request)
-    done: dict[int, Completion] = {}
-    while engine.num_live:
-        done |= engine.step()
-    return done
 
 
 def ask(number: int, text: str, *, seed: int = 1, limit: int = 24) -> Request:
