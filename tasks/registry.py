@@ -10,7 +10,7 @@ from spiral_lib import config as configs
 from spiral_lib import preflight, registry_runs, starting
 from spiral_lib.ledger import Ledger
 from spiral_lib.registry import Registry
-from tasks.config import Preset, Resolved, execution_store, is_local, settled, user_errors
+from tasks.config import Preset, Resolved, execution_store, is_local, open_store, settled, user_errors
 from tasks.resources import CPU_IMAGE, SMALL
 from tasks.types import TrainState, local
 
@@ -41,8 +41,10 @@ def begin_retraining(
             folder = Path(out or "runs") / f"{name}-{key}"
             starting.open_run(config, folder)
             return settled(config, str(folder.absolute()))
-        out = out or f"{execution_store()}/runs"
-        return settled(config, f"{out.rstrip('/')}/{name}-{key}")
+        place = f"{(out or f'{execution_store()}/runs').rstrip('/')}/{name}-{key}"
+        if "://" in place:
+            open_store(config, place)
+        return settled(config, place)
 
 
 @task(container_image=CPU_IMAGE, requests=SMALL)

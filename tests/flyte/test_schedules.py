@@ -110,10 +110,3 @@ def test_an_audit_passes_a_whole_run_and_names_a_changed_shard(micro_run: Path, 
     shard.write_bytes(shard.read_bytes() + b"x")
     with pytest.raises(Exception, match=shard.relative_to(changed).as_posix()):
         audit_run(run=str(changed))
-
-
-def test_an_audit_reads_the_layout_of_a_remote_store(micro_run: Path, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    shutil.copytree(micro_run, store, ignore=lambda folder, names: [n for n in names if n == "lineage"])
-    shutil.copytree(micro_run / "lineage", store / "history" / "0001" / "lineage")
-    assert str(audit_run(run=str(store))).endswith("0 problems")
