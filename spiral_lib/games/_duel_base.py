@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 from spiral_lib import seeds
@@ -152,8 +152,9 @@ def no_content(content: str) -> None:
 
 def integer(text: str) -> int:
     """Return an integer in its one normal form: ``7`` and ``-7``, not ``+7``, ``07`` or ``7.0``."""
-    if not _INTEGER.fullmatch(text.strip()):
-        raise IllegalAction(f"'{text.strip()[:12]}' is not a whole number in normal form", reason="bad_integer")
+    text = text.strip()
+    if not _INTEGER.fullmatch(text):
+        raise IllegalAction(f"'{text[:12]}' is not a whole number in normal form", reason="bad_integer")
     return int(text)
 
 
@@ -170,7 +171,8 @@ def assignments(text: str, names: tuple[str, ...], *, separator: str) -> dict[st
     pieces = text.lower().split(separator) if separator.strip() else text.lower().split()
     found: dict[str, int] = {}
     for piece in pieces:
-        name, equals, value = (part.strip() for part in piece.partition("="))
+        name, equals, value = piece.partition("=")
+        name = name.strip()
         if not equals or name not in names or name in found:
             raise IllegalAction(f"write {example(names, separator)}", reason="bad_format")
         found[name] = integer(value)
@@ -179,6 +181,7 @@ def assignments(text: str, names: tuple[str, ...], *, separator: str) -> dict[st
     return found
 
 
+@lru_cache(maxsize=64)
 def example(names: tuple[str, ...], separator: str) -> str:
     """Return the form of an assignment in words a player can follow."""
     return separator.join(f"{name}=..." for name in names)
@@ -192,6 +195,7 @@ def fill(template: str, text: str, names: tuple[str, ...]) -> str:
     return template.format(**slots)
 
 
+@lru_cache(maxsize=64)
 def shown_template(template: str) -> str:
     """Return a template as players see it: with its slot letters."""
     return template.replace("{", "").replace("}", "")
@@ -199,7 +203,7 @@ def shown_template(template: str) -> str:
 
 def slot_text(slots: Mapping[str, int]) -> str:
     """Return slots in the form that ``fill`` reads."""
-    return " ".join(f"{name}={value}" for name, value in slots.items())
+    return " ".join([f"{name}={value}" for name, value in slots.items()])
 
 
 def read_bank(bank: str) -> frozenset[str]:

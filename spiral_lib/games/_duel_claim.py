@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
 
 from spiral_lib.games import _duel_base as base
 from spiral_lib.games._duel_tree import Array
-from spiral_lib.games.duel_dsl import Expression
+from spiral_lib.games.duel_dsl import Expression, Universe
 
 MAX_COUNTERS: Final = 3
 MISS_COST: Final = 2
@@ -64,7 +65,7 @@ class ClaimDuel(base.Duel):
         found = base.assignments(content, names, separator="," if len(names) > 1 else " ")
         point = tuple(found[name] for name in names)
         place = self._claim.index(point)
-        shown = ", ".join(f"{name}={value}" for name, value in zip(names, point, strict=True))
+        shown = ", ".join([f"{name}={value}" for name, value in zip(names, point, strict=True)])
         if place is not None and not self._holds[place]:
             self._record.append(f"{shown}: {self._point_text(point, place)}")
             self._checker_wins(f"The {self.claim_word} fails there: the {{checker}} wins.")
@@ -117,9 +118,18 @@ def _checks(
 ) -> tuple[str, ...]:
     """Return the acceptance, a point where the claim fails (if any), one where it holds, and one out of range."""
     rng = make_rng()
+    counters = _counters(claim.variables, counter)
     groups = ((~holds).nonzero()[0], holds.nonzero()[0])
-    chosen = [claim.point(int(places[rng.randrange(len(places))])) for places in groups if len(places)]
-    chosen.append(tuple(high + 1 for _, _, high in claim.variables))
-    names = [name for name, _, _ in claim.variables]
-    texts = (", ".join(f"{n}={v}" for n, v in zip(names, point, strict=True)) for point in chosen)
-    return (f"[{accept}]", *(f"[{counter}: {text}]" for text in texts))
+    chosen = [counters[places[rng.randrange(len(places))]] for places in groups if len(places)]
+    return (f"[{accept}]", *chosen, counters[-1])
+
+
+@lru_cache(maxsize=4)
+def _counters(variables: Universe, counter: str) -> tuple[str, ...]:
+    """Return the counter at every point of the grid, and a last one out of range."""
+    points = itertools.product(*(range(low, high + 1) for _, low, high in variables))
+    beyond = tuple(high + 1 for _, _, high in variables)
+    return tuple(
+        f"[{counter}: {', '.join(f'{name}={value}' for (name, _, _), value in zip(variables, point, strict=True))}]"
+        for point in (*points, beyond)
+    )

@@ -6,32 +6,29 @@ import re
 from typing import Final
 
 from spiral_lib.errors import IllegalAction
-from spiral_lib.games import _duel_tree as tree
-from spiral_lib.games._duel_tree import COMPARISONS, PRECEDENCE, Node
+from spiral_lib.games._duel_tree import COMPARISONS, PRECEDENCE, Node, open_number
 
 MAX_NODES: Final = 40
 MAX_DEPTH: Final = 10
 MAX_INT: Final = 999
 
-ALLOWED: Final = re.compile(r"[0-9a-z()+\-*/%<>=! ]*")
+_ALLOWED: Final = re.compile(r"[0-9a-z()+\-*/%<>=! ]*")
 WORDS: Final = ("and", "or", "not")
 _TOKEN: Final = re.compile(r" *(?:([0-9]+)|([a-z][a-z0-9]*)|(\*\*|//|==|!=|<=|>=|[-+*%<>()]))")
 _IS_NUMBER, _IS_WORD = 1, 2
 _INFIX: Final = frozenset((*COMPARISONS, "and", "or", "+", "-", "*", "//", "%", "**"))
 
 
-def read(expr: str, names: frozenset[str], max_chars: int | None) -> Node:
-    """Return the tree of a text; its re-print may have ``max_chars`` characters, if that is given.
+def read(expr: str, names: frozenset[str]) -> Node:
+    """Return the tree of a text, with its numbers open.
 
-    Raises IllegalAction as ``duel_dsl.parse`` does, but for what only values show.
+    Raises IllegalAction as ``duel_dsl.parse`` does, but for what only lengths and values show.
     """
     root = _Parser(_tokens(expr, names)).whole()
     if len(root.walk()) > MAX_NODES:
         raise IllegalAction(f"at most {MAX_NODES} numbers, variables and operators", reason="too_many_nodes")
     if root.depth > MAX_DEPTH:
         raise IllegalAction(f"at most {MAX_DEPTH} levels are allowed", reason="too_deep")
-    if max_chars is not None and len(tree.text(root)) > max_chars:
-        raise IllegalAction(f"at most {max_chars} characters are allowed, with normal blanks", reason="too_long")
     return root
 
 
@@ -39,7 +36,7 @@ def _tokens(expr: str, names: frozenset[str]) -> list[str]:
     """Return the tokens, each checked by itself."""
     if not expr.isascii():
         raise IllegalAction("only plain ASCII characters are allowed", reason="non_ascii")
-    if not ALLOWED.fullmatch(expr):
+    if not _ALLOWED.fullmatch(expr):
         raise IllegalAction("only digits, small letters, blanks and ()+-*/%<>=! are allowed", reason="bad_character")
     tokens, position, rest = [], 0, expr.rstrip(" ")
     while position < len(rest):
@@ -65,6 +62,7 @@ class _Parser:
         self._tokens = tokens
         self._position = 0
         self._num_open = 0
+        self._num_numbers = 0
 
     def whole(self) -> Node:
         node = self._expression(0, 1)
@@ -111,7 +109,8 @@ class _Parser:
     def _prefix(self, level: int, depth: int) -> Node:
         token = self._next()
         if token.isdigit():
-            return Node(op="int", value=int(token))
+            self._num_numbers += 1
+            return open_number(self._num_numbers - 1)
         if token == "-":
             return _typed(Node(op="neg", args=(self._expression(PRECEDENCE["neg"], depth + 1),)), "int")
         if token == "not" and level <= PRECEDENCE["not"]:

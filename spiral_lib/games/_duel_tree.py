@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -135,19 +136,10 @@ def _flat(node: Node, kind: str) -> Iterator[Node]:
         yield node
 
 
-def opened(node: Node) -> tuple[Node, tuple[int, ...]]:
-    """Return the tree with all its numbers open, and the numbers from left to right."""
-    numbers: list[int] = []
-    return _opened(node, numbers), tuple(numbers)
-
-
-def _opened(node: Node, numbers: list[int]) -> Node:
-    if node.op == "int":
-        numbers.append(node.value)
-        return Node(op="int", value=len(numbers) - 1, name=f"{{{len(numbers) - 1}}}")
-    if not node.args:
-        return node
-    return Node(op=node.op, args=tuple([_opened(a, numbers) for a in node.args]), signs=node.signs)
+@functools.lru_cache(maxsize=64)
+def open_number(place: int) -> Node:
+    """Return the leaf that stands for the number at a place, counted from the left."""
+    return Node(op="int", value=place, name=f"{{{place}}}")
 
 
 def filled(node: Node, numbers: Sequence[int]) -> Node:

@@ -123,11 +123,9 @@ def _power(base: Part, exponent: Part) -> Part:
     steps, low, high = exponent
     if (low < 0 or high > MAX_EXPONENT) and np.any((steps < 0) | (steps > MAX_EXPONENT)):
         raise IllegalAction(f"an exponent is not within 0 to {MAX_EXPONENT}", reason="bad_exponent")
-    result: Part = (1, 1, 1)
     if not isinstance(steps, np.ndarray):
-        for _ in range(steps):
-            result = _multiply(result, base)
-        return result
+        return functools.reduce(_multiply, (base,) * steps) if steps else (1, 1, 1)
+    result: Part = (1, 1, 1)
     low, high = min(base[1], 1), max(base[2], 1)
     for step in range(1, MAX_EXPONENT + 1):
         result = _multiply(result, (np.where(steps >= step, base[0], 1), low, high))

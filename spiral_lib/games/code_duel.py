@@ -24,6 +24,8 @@ from spiral_lib.games._duel_words import in_steps
 from spiral_lib.types import GameSpec, KnownCase
 
 UNIVERSE: Final = {"x": (-50, 50)}
+_INPUTS: Final = range(*UNIVERSE["x"])
+"""From which the examples are drawn; the last input is never one of them."""
 _NUM_EXAMPLES: Final = 3
 
 _PROGRAM: Final = {
@@ -103,11 +105,9 @@ class GAME(ClaimDuel):
         source = self._card.template.format(**self._slots)
         if level == "free":
             source += _second_part(rng, self._card)
-        self._wanted = duel_dsl.parse(source, UNIVERSE)
-        first, _ = UNIVERSE["x"]
-        inputs = sorted(rng.sample(range(*UNIVERSE["x"]), _NUM_EXAMPLES))
-        examples = ", ".join([f"{x} gives {self._wanted.values[x - first]}" for x in inputs])
-        specification = _told(self._wanted.shape).format(*self._wanted.numbers)
+        self._wanted, specification = _specified(source)
+        inputs = sorted(rng.sample(_INPUTS, _NUM_EXAMPLES))
+        examples = ", ".join([f"{x} gives {self._wanted.values.item(x - _INPUTS.start)}" for x in inputs])
         self._head = (f"Specification: {specification}", f"Examples: {examples}.")
 
     @property
@@ -122,12 +122,7 @@ class GAME(ClaimDuel):
         return {"program": self._submit} if self._claim is None else self._checker_moves()
 
     def _submit(self, content: str) -> None:
-        written = content.lower()
-        if self._level == "template":
-            written = base.fill(self._card.template, written, self._card.slots)
-        program = duel_dsl.parse(written, UNIVERSE)
-        if program.type != "int":
-            raise IllegalAction("a program gives a number, such as x + 1", reason="bad_type")
+        program = _read_program(content, self._level, self._card)
         holds = program.values == self._wanted.values
         share = failing_share(holds)
         self._start_checking(program, holds, share, lambda: self._digest(program), self._bank)
@@ -163,6 +158,17 @@ class GAME(ClaimDuel):
         return partial(_programs, self._slots)
 
 
+@lru_cache(maxsize=8192)
+def _read_program(content: str, level: str, card: Card) -> duel_dsl.Expression:
+    written = content.lower()
+    if level == "template":
+        written = base.fill(card.template, written, card.slots)
+    program = duel_dsl.parse(written, UNIVERSE)
+    if program.type != "int":
+        raise IllegalAction("a program gives a number, such as x + 1", reason="bad_type")
+    return program
+
+
 def _free_programs(make_rng: Callable[[], random.Random], wanted: duel_dsl.Expression) -> tuple[str, ...]:
     """Return the right program, three that are off by one in a constant, and a hopeless one."""
     near = make_rng().sample([tree.text(root) for root in tree.neighbours(wanted.root)], 3)
@@ -171,15 +177,28 @@ def _free_programs(make_rng: Callable[[], random.Random], wanted: duel_dsl.Expre
 
 def _programs(wanted: Mapping[str, int]) -> tuple[str, ...]:
     """Return the same for slots of a template, off by one in each."""
-    shifted = [{**wanted, name: value + 1} for name, value in wanted.items()]
-    hopeless = {**wanted, "b": wanted["b"] + 50}
-    return tuple(f"[Program: {base.slot_text(slots)}]" for slots in (wanted, *shifted, hopeless))
+    right, b = base.slot_text(wanted), wanted["b"]
+    near = [right.replace(f"{name}={value}", f"{name}={value + 1}") for name, value in wanted.items()]
+    hopeless = right.replace(f"b={b}", f"b={b + 50}")
+    return tuple([f"[Program: {slots}]" for slots in (right, *near, hopeless)])
 
 
-@lru_cache(maxsize=4096)
-def _told(shape: duel_dsl.Shape) -> str:
-    """Return the specification of programs of one shape, with places for their numbers."""
-    return in_steps(shape.root)
+@lru_cache(maxsize=8192)
+def _specified(source: str) -> tuple[duel_dsl.Expression, str]:
+    """Return the program that is asked for, and the words in which it is."""
+    form, numbers = duel_dsl.opened(source)
+    shape, told = _specified_form(form)
+    return duel_dsl.filled(shape, UNIVERSE, numbers), told.format(*numbers)
+
+
+@lru_cache(maxsize=1024)
+def _specified_form(form: str) -> tuple[duel_dsl.Shape, str]:
+    """Return the same for all programs that differ in their numbers only, which the words have places for.
+
+    There are some hundred such forms, and they are kept whatever programs the players write.
+    """
+    shape = duel_dsl.parse(form, UNIVERSE).shape
+    return shape, in_steps(shape.root)
 
 
 def _second_part(rng: random.Random, card: Card) -> str:

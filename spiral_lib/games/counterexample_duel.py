@@ -21,6 +21,7 @@ from spiral_lib.games._duel_claim import MAX_COUNTERS, MAX_FALSE_SHARE, ClaimDue
 from spiral_lib.types import GameSpec, KnownCase
 
 UNIVERSE: Final = {"x": (-10, 10), "y": (-10, 10)}
+_BOTH: Final = frozenset(UNIVERSE)
 
 _CLAIM: Final = {
     "template": (
@@ -118,24 +119,10 @@ class GAME(ClaimDuel):
         return {"claim": self._make_claim} if self._claim is None else self._checker_moves()
 
     def _make_claim(self, content: str) -> None:
-        written, committed = base.commitment(content)
-        if committed not in ("true", "false"):
-            raise IllegalAction("after the bar stands true or false", reason="bad_format")
-        if self._level == "template":
-            written = base.fill(self._card.template, written, self._card.slots)
-        claim = duel_dsl.parse(written, UNIVERSE)
-        if claim.type != "bool":
-            raise IllegalAction("a condition is needed, such as x*y < 9", reason="bad_type")
-        if claim.used != frozenset(UNIVERSE):
-            raise IllegalAction("the claim must use x and y", reason="unused_variable")
-        self._card.check(claim)
-        share = failing_share(claim.values)
-        is_true = share == 0.0
-        sound = is_tight(claim) if is_true else share <= MAX_FALSE_SHARE
-        self._committed = committed
+        claim, self._committed, share, is_sound = _read_claim(content, self._level, self._card)
         self._start_checking(claim, claim.values, share, lambda: claim.digest, self._bank)
-        self._signals["bad_commitment"] = float(committed != str(is_true).lower())
-        if self._signals["bad_commitment"] or not sound:
+        self._signals["bad_commitment"] = float((self._committed == "true") != self._is_true)
+        if not is_sound:
             self._end(-base.FULL_STAKE, "The claim was not sound: the prover loses.")
             return
         self._signals["sound_problem"] = 1.0
@@ -163,6 +150,28 @@ class GAME(ClaimDuel):
         return partial(_chosen_claims, self._samples_rng(), self._card, self._level)
 
 
+@lru_cache(maxsize=4096)
+def _read_claim(content: str, level: str, card: Card) -> tuple[duel_dsl.Expression, str, float, bool]:
+    """Return a claim on a card's topic, what the prover says of its truth, the share of points where it fails, and
+    whether it is sound.
+    """
+    written, committed = base.commitment(content)
+    if committed not in ("true", "false"):
+        raise IllegalAction("after the bar stands true or false", reason="bad_format")
+    if level == "template":
+        written = base.fill(card.template, written, card.slots)
+    claim = duel_dsl.parse(written, UNIVERSE)
+    if claim.type != "bool":
+        raise IllegalAction("a condition is needed, such as x*y < 9", reason="bad_type")
+    if claim.used != _BOTH:
+        raise IllegalAction("the claim must use x and y", reason="unused_variable")
+    card.check(claim)
+    share = failing_share(claim.values)
+    is_true = share == 0.0
+    is_sound = (committed == "true") == is_true and (is_tight(claim) if is_true else share <= MAX_FALSE_SHARE)
+    return claim, committed, share, is_sound
+
+
 def _chosen_claims(make_rng: Callable[[], random.Random], card: Card, level: str) -> tuple[str, ...]:
     return _sample_claims(card, level, make_rng().randrange(base.NUM_SAMPLE_SETS))
 
@@ -184,18 +193,20 @@ def _sample_claims(card: Card, level: str, number: int) -> tuple[str, ...]:
 
 
 def is_tight(claim: duel_dsl.Expression) -> bool:
-    """Return whether some constant of a true claim, changed by 1, makes it fail somewhere."""
+    """Return whether some constant of a true claim, changed by 1, makes it fail somewhere.
+
+    The last constant comes first: it is the bound in most claims.
+    """
     return any(
-        not _is_true(claim.shape, (*claim.numbers[:place], number + step, *claim.numbers[place + 1 :]))
-        for place, number in enumerate(claim.numbers)
+        not _is_true(claim, (*claim.numbers[:place], claim.numbers[place] + step, *claim.numbers[place + 1 :]))
+        for place in reversed(range(len(claim.numbers)))
         for step in (-1, 1)
     )
 
 
-@lru_cache(maxsize=4096)
-def _is_true(shape: duel_dsl.Shape, numbers: tuple[int, ...]) -> bool:
-    """Return whether a claim holds everywhere; one that leaves the language counts as true."""
+def _is_true(claim: duel_dsl.Expression, numbers: tuple[int, ...]) -> bool:
+    """Return whether a claim with these numbers holds everywhere; one that leaves the language counts as true."""
     try:
-        return failing_share(duel_dsl.values(shape, UNIVERSE, numbers)) == 0.0
+        return failing_share(claim.values_with(numbers)) == 0.0
     except IllegalAction:
         return True

@@ -16,7 +16,7 @@ import numpy as np
 
 from spiral_lib.errors import ConfigError, IllegalAction
 from spiral_lib.games import _duel_tree as tree
-from spiral_lib.games._duel_parser import ALLOWED, MAX_DEPTH, MAX_INT, MAX_NODES, WORDS, read
+from spiral_lib.games._duel_parser import MAX_DEPTH, MAX_INT, MAX_NODES, WORDS, read
 from spiral_lib.games._duel_tree import PRECEDENCE, Array, Node
 from spiral_lib.games._duel_values import Part, Step, evaluate, steps
 
@@ -28,7 +28,7 @@ MAX_POINTS: Final = 250_000
 _CACHED: Final = 4096
 _CACHED_POINTS: Final = 1024  # larger grids are not kept: an expression holds its value at every point
 
-_NUMBER: Final = re.compile(r"(?<![0-9a-z])[0-9]+")
+_NUMBER: Final = re.compile(r"(?<![0-9a-z])(0|[1-9][0-9]{0,2})(?![0-9])")
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,7}")
 
 Universe = tuple[tuple[str, int, int], ...]
@@ -58,6 +58,7 @@ class Expression:
     numbers: tuple[int, ...]
     variables: Universe
     values: Array
+    text: str
 
     @property
     def root(self) -> Node:
@@ -85,7 +86,11 @@ class Expression:
         return self.shape.operators
 
     def __str__(self) -> str:
-        return self.shape.text.format(*self.numbers)
+        return self.text
+
+    def values_with(self, numbers: tuple[int, ...]) -> Array:
+        """Return the values that other numbers would give. Raises IllegalAction as ``parse`` does."""
+        return _values(self.shape, _grid(self.variables), numbers)
 
     def index(self, point: tuple[int, ...]) -> int | None:
         """Return the position of a point in ``values``, or None outside the grid."""
@@ -132,29 +137,44 @@ def _parse_cached(expr: str, universe: Universe, max_chars: int) -> Expression:
 
 
 def _parse(expr: str, universe: Universe, max_chars: int) -> Expression:
-    grid = _grid(universe)
-    texts = _NUMBER.findall(expr)
-    numbers = tuple([int(text[:9]) for text in texts])
-    is_plain = list(map(str, numbers)) == texts and max(numbers, default=0) <= MAX_INT and ALLOWED.fullmatch(expr)
-    # Problems on one template differ in their numbers only: their shape is read once, with every number a 1.
-    shape = _shape(_NUMBER.sub("1", expr), universe) if is_plain else None
-    if shape is None or len(shape.text.format(*numbers)) > max_chars:
-        root, numbers = tree.opened(read(expr, frozenset(grid.parts), max_chars))
-        shape = _shape_of(root)
-    return Expression(shape=shape, numbers=numbers, variables=universe, values=_values(shape, grid, numbers))
+    form, numbers = opened(expr)
+    return _filled(_shape(form, universe) or _read_shape(expr, universe), universe, numbers, max_chars)
+
+
+def opened(expr: str) -> tuple[str, tuple[int, ...]]:
+    """Return an expression with every number replaced by a 1, and the numbers: equal texts have equal shapes.
+
+    Numbers that no expression may have stay as they are.
+    """
+    parts = _NUMBER.split(expr)
+    return "1".join(parts[::2]), tuple(map(int, parts[1::2]))
+
+
+def filled(shape: Shape, variables: dict[str, tuple[int, int]], numbers: tuple[int, ...]) -> Expression:
+    """Return the expression of a shape with these numbers. Raises IllegalAction as ``parse`` does."""
+    return _filled(shape, _universe(variables), numbers, MAX_CHARS)
+
+
+def _filled(shape: Shape, universe: Universe, numbers: tuple[int, ...], max_chars: int) -> Expression:
+    text = shape.text.format(*numbers)
+    if len(text) > max_chars:
+        raise IllegalAction(f"at most {max_chars} characters are allowed, with normal blanks", reason="too_long")
+    values = _values(shape, _grid(universe), numbers)
+    return Expression(shape=shape, numbers=numbers, variables=universe, values=values, text=text)
 
 
 @functools.lru_cache(maxsize=_CACHED)
 def _shape(expr: str, universe: Universe) -> Shape | None:
     """Return the shape of a text, or None where it is illegal."""
     try:
-        root, _ = tree.opened(read(expr, frozenset(_grid(universe).parts), None))
+        return _read_shape(expr, universe)
     except IllegalAction:
         return None
-    return _shape_of(root)
 
 
-def _shape_of(root: Node) -> Shape:
+def _read_shape(expr: str, universe: Universe) -> Shape:
+    """Return the shape of a text. Raises IllegalAction as ``parse`` does, but for what only lengths and values show."""
+    root = read(expr, frozenset(_grid(universe).parts))
     nodes = root.walk()
     plain = {n.op for n in nodes if n.op in PRECEDENCE and n.op != "compare"}
     return Shape(
@@ -164,11 +184,6 @@ def _shape_of(root: Node) -> Shape:
         used=frozenset(n.name for n in nodes if n.op == "var"),
         operators=frozenset(plain.union(*(n.signs for n in nodes))),
     )
-
-
-def values(shape: Shape, variables: dict[str, tuple[int, int]], numbers: tuple[int, ...]) -> Array:
-    """Return the values of a shape with these numbers. Raises IllegalAction as ``parse`` does."""
-    return _values(shape, _grid(_universe(variables)), numbers)
 
 
 def _values(shape: Shape, grid: Grid, numbers: tuple[int, ...]) -> Array:

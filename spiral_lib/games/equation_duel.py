@@ -145,14 +145,8 @@ class GAME(base.Duel):
         return {"answer": self._answer}
 
     def _pose(self, content: str) -> None:
-        written, claimed = base.commitment(content)
-        committed = base.integer(claimed)
-        if self._level == "template":
-            written = base.fill(self._card.template, written, self._card.slots)
-        problem = _condition(written, duel_dsl.MAX_CHARS)
-        self._card.check(problem)
+        problem, committed, solutions = _read_pose(content, self._level, self._card)
         self._problem, self._committed = problem, committed
-        solutions = _solutions(problem)
         self._stake = base.stake(lambda: problem.digest, self._bank)
         self._signals["problem_length"] = float(len(str(problem)))
         self._signals["duplicate"] = float(self._stake == base.KNOWN_STAKE)
@@ -235,6 +229,18 @@ class GAME(base.Duel):
         return partial(_sample_answers, make_rng, solution, may_ask=self._asks < MAX_ASKS)
 
 
+@lru_cache(maxsize=4096)
+def _read_pose(content: str, level: str, card: Card) -> tuple[duel_dsl.Expression, int, tuple[int, ...]]:
+    """Return a problem on a card's topic, the solution that the proposer names, and all solutions."""
+    written, claimed = base.commitment(content)
+    committed = base.integer(claimed)
+    if level == "template":
+        written = base.fill(card.template, written, card.slots)
+    problem = _condition(written, duel_dsl.MAX_CHARS)
+    card.check(problem)
+    return problem, committed, _solutions(problem)
+
+
 def _chosen_poses(make_rng: Callable[[], random.Random], card: Card, level: str) -> tuple[str, ...]:
     return _sample_poses(card, level, make_rng().randrange(base.NUM_SAMPLE_SETS))
 
@@ -275,7 +281,6 @@ def _solutions(condition: duel_dsl.Expression) -> tuple[int, ...]:
     return tuple([place + first for place in condition.values.nonzero()[0].tolist()])
 
 
-@lru_cache(maxsize=4096)
 def _condition(text: str, max_chars: int) -> duel_dsl.Expression:
     """Return a condition that does not just write down a value."""
     condition = duel_dsl.parse(text, UNIVERSE, max_chars=max_chars)

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from spiral_lib import games
-from spiral_lib.games import duel_dsl, equation_duel
+from spiral_lib.games import code_duel, counterexample_duel, duel_dsl, equation_duel
 
 ROUNDS = 3
 MIN_SECONDS = 0.1
@@ -91,10 +91,10 @@ def compare(name: str, ours: Work, against: str | None, theirs: Work | None) -> 
 
 def native(name: str, params: Params | None = None) -> Work:
     """Return random play of one of our games."""
-    given = params or {}
+    given, rng = params or {}, random.Random(0)
 
     def play(seed: int) -> int:
-        game, rng, steps = games.make(name, seed=seed, **given), random.Random(seed), 0
+        game, steps = games.make(name, seed=seed, **given), 0
         while (player := game.current_player) is not None:
             view = game.view(player)
             moves = view.sample_actions if view.legal_actions is None else view.legal_actions
@@ -166,7 +166,9 @@ def keep_all() -> None:
 def forget_problems() -> None:
     """Keep nothing of the problems posed so far but the templates that they are written on."""
     duel_dsl._parse_cached.cache_clear()
-    equation_duel._condition.cache_clear()
+    code_duel._specified.cache_clear()
+    for read in (code_duel._read_program, counterexample_duel._read_claim, equation_duel._read_pose):
+        read.cache_clear()
 
 
 def forget_shapes() -> None:
@@ -224,11 +226,11 @@ def openspiel(game_string: str) -> Work:
     """Return random play with the strings of actions and of what the player knows, where the game has one."""
     import pyspiel
 
-    game = pyspiel.load_game(game_string)
+    game, rng = pyspiel.load_game(game_string), random.Random(0)
     kind = game.get_type()
 
-    def play(seed: int) -> int:
-        state, rng, steps = game.new_initial_state(), random.Random(seed), 0
+    def play(_: int) -> int:
+        state, steps = game.new_initial_state(), 0
         while not state.is_terminal():
             if state.is_chance_node():
                 outcomes = state.chance_outcomes()
