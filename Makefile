@@ -80,8 +80,9 @@ lint: setup-dev  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: setup-dev $(VENV)/.bench  ## benchmarks, against TRL as well; writes build/bench.json
+bench: setup-dev $(VENV)/.bench setup-vllm  ## benchmarks, against TRL as well; writes build/bench/
 	$(BIN)/python tests/benchmarks/run.py
+	TORCHDYNAMO_DISABLE=1 $(VENV)-vllm/bin/python tests/benchmarks/run.py vllm
 
 docs: $(VENV)/.run  ## the docs site in build/site
 	$(BIN)/pip install --quiet --editable '.[docs]'

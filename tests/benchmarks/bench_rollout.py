@@ -1,11 +1,7 @@
-"""The match driver against what its engine can do at best, how it grows, and what writing the turns costs.
-
-With vllm importable (``.venv-vllm/bin/python tests/benchmarks/run.py rollout``) its driver rows are measured too.
-"""
+"""The match driver against what its engine can do at best, how it grows, and what writing the turns costs."""
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import resource
 import sys
@@ -250,15 +246,19 @@ def writing_row(bench: Bench, scratch: Path) -> Row:
     return row("rollout/parquet_512_matches", "cpu-ms", "playing them", pairs)
 
 
+def save_player(scratch: Path) -> Path:
+    """Write a checkpoint of the tiny preset's shape: about 20 tokens a turn, two or three turns a match of Kuhn."""
+    views = [games.make("kuhn_poker", seed=seed).view(0) for seed in range(20)]
+    tok = tiny.tokenizer("\n".join(user_text(view, COMPACT) for view in views), vocab=430)
+    moves = ("[check]", "[bet]")
+    return tiny.save_player(scratch / "player", tok, moves=moves, move_bias=0.75, stop_bias=0.5, **PRESET)
+
+
 def rows() -> list[Row]:
     """Return all rows of this file."""
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        views = [games.make("kuhn_poker", seed=seed).view(0) for seed in range(20)]
-        tok = tiny.tokenizer("\n".join(user_text(view, COMPACT) for view in views), vocab=430)
-        moves = ("[check]", "[bet]")
-        # About 20 tokens a turn and two or three turns a match, as after the cold start.
-        player = tiny.save_player(scratch / "player", tok, moves=moves, move_bias=0.75, stop_bias=0.5, **PRESET)
+        player = save_player(scratch)
         hf = Bench(player, "hf", slots=128, matches=1024)
         found = [
             sequential_row(hf, "rollout/128_matches_at_once_hf", 512, 32),
@@ -269,12 +269,6 @@ def rows() -> list[Row]:
         ]
         mixed = Bench(player, "hf", slots=64, matches=512, played=MIXED)
         found.append(refill_row(mixed, "rollout/refill_mixed_games", 512))
-        if importlib.util.find_spec("vllm") is not None:
-            vllm = Bench(player, "vllm", slots=64, matches=256)
-            # Many matches for few slots: a step of few rows costs vllm as much as one of many, so the drain weighs.
-            found.append(sequential_row(vllm, "rollout/64_matches_at_once_vllm", 256, 6))
-            found.append(static_row(vllm, "rollout/driver_share_vllm", 256))
-            vllm.engine.close()
         return found
 
 

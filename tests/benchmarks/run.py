@@ -1,4 +1,4 @@
-"""Run all benchmarks, print a table and write build/bench.json: python tests/benchmarks/run.py [NAME ...]
+"""Run all benchmarks, print a table and write build/bench/NAME.json: python tests/benchmarks/run.py [NAME ...]
 
 Each ``bench_*.py`` beside this file has ``rows() -> list[dict]`` with name, value, unit, against, ratio, spread, n. The
 two things of a row were measured in one run on the same machine, so the ratio is what counts.
@@ -9,9 +9,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
+
+# Threads that wait for work count as processor time.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 HERE = Path(__file__).parent
 COLUMNS = ("name", "value", "unit", "against", "ratio", "spread", "n")
@@ -31,21 +35,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="for example engine learner; all by default")
     chosen = parser.parse_args().names
-    out = HERE.parents[1] / "build" / "bench.json"
-    out.parent.mkdir(exist_ok=True)
-    rows: list[dict[str, Any]] = []
+    out = HERE.parents[1] / "build" / "bench"
+    out.mkdir(parents=True, exist_ok=True)
     for path in sorted(HERE.glob("bench_*.py")):
         name = path.stem.removeprefix("bench_")
         if chosen and name not in chosen:
             continue
         start = time.perf_counter()
         found = load(path).rows()
-        rows += found
-        out.write_text(json.dumps(rows, indent=1))
+        (out / f"{name}.json").write_text(json.dumps(found, indent=1))
         print(f"\n{name} ({time.perf_counter() - start:.0f} s)")
         for row in found:
             print("  " + "  ".join(f"{column}={_shown(row.get(column))}" for column in COLUMNS))
-    print(f"\nwritten: {out}")
+    print(f"\nwritten: {out}/")
 
 
 def _shown(value: object) -> str:
