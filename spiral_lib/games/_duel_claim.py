@@ -12,7 +12,8 @@ import numpy as np
 
 from spiral_lib.games import _duel_base as base
 from spiral_lib.games._duel_tree import Array
-from spiral_lib.games.duel_dsl import Expression, Universe
+from spiral_lib.games._duel_values import Universe
+from spiral_lib.games.duel_dsl import Expression
 
 MAX_COUNTERS: Final = 3
 MISS_COST: Final = 2

@@ -18,7 +18,7 @@ from spiral_lib.errors import ConfigError, IllegalAction
 from spiral_lib.games import _duel_tree as tree
 from spiral_lib.games._duel_parser import MAX_DEPTH, MAX_INT, MAX_NODES, WORDS, read
 from spiral_lib.games._duel_tree import PRECEDENCE, Array, Node
-from spiral_lib.games._duel_values import Part, Step, evaluate, steps
+from spiral_lib.games._duel_values import Compute, Universe, compiled
 
 __all__ = ["MAX_CHARS", "MAX_DEPTH", "MAX_INT", "MAX_NODES", "MAX_POINTS", "Expression", "Shape", "parse"]
 
@@ -31,16 +31,12 @@ _CACHED_POINTS: Final = 1024  # larger grids are not kept: an expression holds i
 _NUMBER: Final = re.compile(r"(?<![0-9a-z])(0|[1-9][0-9]{0,2})(?![0-9])")
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,7}")
 
-Universe = tuple[tuple[str, int, int], ...]
-"""Variables with their inclusive ranges."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Shape:
     """What is common to expressions that differ in their numbers only: in ``root`` these are open."""
 
     root: Node
-    steps: tuple[Step, ...]
+    compute: Compute
     text: str
     used: frozenset[str]
     operators: frozenset[str]
@@ -174,12 +170,12 @@ def _shape(expr: str, universe: Universe) -> Shape | None:
 
 def _read_shape(expr: str, universe: Universe) -> Shape:
     """Return the shape of a text. Raises IllegalAction as ``parse`` does, but for what only lengths and values show."""
-    root = read(expr, frozenset(_grid(universe).parts))
+    root = read(expr, _grid(universe).names)
     nodes = root.walk()
     plain = {n.op for n in nodes if n.op in PRECEDENCE and n.op != "compare"}
     return Shape(
         root=root,
-        steps=steps(root),
+        compute=compiled(root, universe),
         text=tree.text(root),
         used=frozenset(n.name for n in nodes if n.op == "var"),
         operators=frozenset(plain.union(*(n.signs for n in nodes))),
@@ -187,7 +183,7 @@ def _read_shape(expr: str, universe: Universe) -> Shape:
 
 
 def _values(shape: Shape, grid: Grid, numbers: tuple[int, ...]) -> Array:
-    values = evaluate(shape.steps, grid.parts, numbers)
+    values = shape.compute((*grid.axes, *numbers))
     if not isinstance(values, np.ndarray):
         return np.broadcast_to(values, (grid.num_points,))
     values.setflags(write=False)
@@ -196,9 +192,10 @@ def _values(shape: Shape, grid: Grid, numbers: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
-    """All points of a universe: every variable's values over them, with its bounds."""
+    """All points of a universe: every variable's values over them."""
 
-    parts: dict[str, Part]
+    names: frozenset[str]
+    axes: tuple[Array, ...]
     num_points: int
 
 
@@ -231,9 +228,7 @@ def _grid(universe: Universe) -> Grid:
         raise ConfigError(f"{num_points} points are too many to try; at most {MAX_POINTS}")
     axes = [np.arange(low, high + 1, dtype=np.int64) for _, low, high in universe]
     meshes = np.meshgrid(*axes, indexing="ij") if axes else []
-    parts: dict[str, Part] = {}
-    for (name, low, high), mesh in zip(universe, meshes, strict=True):
-        values = mesh.ravel()
+    points = tuple([mesh.ravel() for mesh in meshes])
+    for values in points:
         values.setflags(write=False)
-        parts[name] = (values, low, high)
-    return Grid(parts=parts, num_points=num_points)
+    return Grid(names=frozenset(name for name, _, _ in universe), axes=points, num_points=num_points)
