@@ -7,7 +7,7 @@ ARGS   ?=
 SPREAD ?= -n logical --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: bench clean coverage docs help lint setup setup-dev setup-smollm2 setup-vllm smoke test test-cluster test-slow test-vllm train train-smollm2
+.PHONY: bench clean coverage docs help lint setup setup-dev setup-smollm2 setup-vllm smoke test test-slow test-vllm train train-smollm2
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,11 +67,8 @@ test: setup-dev  ## the default test suite
 coverage: setup-dev  ## the default suite with line coverage of spiral_lib, at least 90 %
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --cov --cov-report=term $(SPREAD) $(ARGS)
 
-test-slow: setup-dev  ## what needs minutes
+test-slow: setup-dev  ## what needs minutes; with a Flyte control plane beside the project, training through it too
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow --durations=20 $(SPREAD) $(ARGS)
-
-test-cluster: setup-dev  ## the project through a Flyte control plane, where one is at hand; tens of minutes
-	$(BIN)/python -m pytest -q -m cluster $(ARGS)
 
 test-vllm: setup-vllm  ## the tests of engine vllm
 	OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 $(VENV)-vllm/bin/python -m pytest -q -m slow tests/engines/test_vllm*.py $(ARGS)

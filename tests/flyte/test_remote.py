@@ -31,7 +31,7 @@ def plane(tmp_path: Path) -> Iterator[Any]:
         yield made
 
 
-@pytest.mark.cluster
+@pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_a_remote_training_ends_at_the_checkpoint_of_the_local_one(plane: Any, tmp_path: Path) -> None:
     out = "s3://mini/runs/micro"
@@ -57,7 +57,7 @@ def test_a_remote_training_ends_at_the_checkpoint_of_the_local_one(plane: Any, t
     assert checkpoints.read_manifest(state.checkpoint).id == micro_runs.checkpoint_ids(local)[2]
 
 
-@pytest.mark.cluster
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_another_runs_place_in_the_store_is_refused_before_anything_runs(plane: Any) -> None:
     taken = Path(plane.store.path("s3://mini/runs/taken"))

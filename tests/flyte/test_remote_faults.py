@@ -20,7 +20,7 @@ from spiral_lib.registry import Registry
 
 s3fs = pytest.importorskip("s3fs", reason="the S3 protocol comes with the extra flyte")
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
 MICRO = micro_runs.FROM_NOTHING
 

@@ -87,7 +87,7 @@ def test_an_unknown_route_is_refused_in_one_message_and_leaves_nothing(tmp_path:
     assert not out.exists()
 
 
-@pytest.mark.cluster
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_flyte_and_the_plain_driver_end_with_the_same_checkpoints_and_again_compute_nothing(
     micro_checkpoint: Path, tmp_path: Path
@@ -108,7 +108,7 @@ def test_flyte_and_the_plain_driver_end_with_the_same_checkpoints_and_again_comp
     assert {route: micro_runs.records(out / route) for route in before} == before
 
 
-@pytest.mark.cluster
+@pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_a_remote_comparison_ends_at_the_checkpoints_of_the_local_one(tmp_path: Path) -> None:
     out = "s3://mini/runs/routes"
