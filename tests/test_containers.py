@@ -77,9 +77,33 @@ def test_base_images_are_slim_exact_and_of_a_python_that_the_project_supports(im
 @pytest.mark.parametrize("image", IMAGES)
 def test_the_image_runs_as_an_ordinary_user_from_a_folder_it_may_write_to(image: str) -> None:
     made = instructions(image)
-    assert made[-1] == ("USER", "spiral")
+    name, user = made[-1]
+    assert name == "USER"
+    assert user.isdecimal(), f"runAsNonRoot refuses the name {user!r}: the kubelet cannot tell that it is not root"
     last_folder = [rest for name, rest in made if name == "WORKDIR"][-1]
-    assert any(f"chown spiral:spiral {last_folder}" in run for run in arguments(image, "RUN"))
+    runs = arguments(image, "RUN")
+    assert any(f"useradd --uid {user} " in run and f"chown spiral:spiral {last_folder}" in run for run in runs)
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_nothing_in_the_image_comes_before_shipped_code_or_mixes_with_it(image: str) -> None:
+    """Flyte unpacks shipped code into the working folder and puts that folder last on PYTHONPATH.
+
+    A PYTHONPATH of the image would win over it, and a module that only the image has, in a folder of the shipped
+    package, would count in the hash of the code.
+    """
+    assert not any("PYTHONPATH=" in env for env in arguments(image, "ENV"))
+    last_stage = instructions(image)[[name for name, _ in instructions(image)].index("FROM", 1) :]
+    assert [rest.split()[0] for name, rest in last_stage if name == "COPY"] == ["--from=build"]
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_the_code_lies_once_in_an_image_beside_the_packages_it_needs(image: str) -> None:
+    """The cache version and the code's hash are made of spiral_lib and tasks in one folder."""
+    site = "/opt/spiral/lib/python3.11/site-packages"
+    copied = arguments(image, "COPY")
+    assert {f"tasks {site}/tasks", f"workflows {site}/workflows", "spiral_lib spiral_lib"} <= set(copied)
+    assert all(base.startswith("python:3.11.") for base in arguments(image, "FROM")), f"{site} is of another Python"
 
 
 @pytest.mark.parametrize("image", IMAGES)
@@ -105,6 +129,23 @@ def test_no_secret_and_no_download_by_hand_goes_into_an_image(image: str) -> Non
 def test_registered_image_names_carry_the_projects_version() -> None:
     assert resources.CPU_IMAGE.endswith(f"spiral-cpu:{PROJECT['version']}")
     assert resources.GPU_IMAGE.endswith(f"spiral-gpu:{PROJECT['version']}")
+
+
+def test_images_hold_the_extras_that_their_tasks_may_ask_for() -> None:
+    """The tournament's ratings (a CPU task) need openskill; ``learner.lora_rank`` needs peft on any learner."""
+    assert {"flyte", "elastic", "eval", "exact", "ladder", "lora"} <= extras("cpu")
+    assert {"flyte", "elastic", "eval", "gpu", "lora"} <= extras("gpu")
+
+
+def test_gpu_pins_are_of_torchs_cuda_build_and_its_compiler_is_of_the_same_cuda() -> None:
+    """A CPU build of torch asks for none of these, so pins resolved with one contradict the build that is installed."""
+    pinned = pins("gpu")
+    assert {"cuda-toolkit", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13", "triton"} <= set(pinned)
+    cuda = pinned["cuda-toolkit"].rsplit(".", 2)[0]
+    parts = ("runtime", "nvrtc", "cupti", "nvcc", "crt", "cccl")
+    found = {part: pinned[f"nvidia-cuda-{part}"].rsplit(".", 1)[0] for part in parts}
+    assert set(found.values()) == {cuda}, found
+    assert pinned["nvidia-nvvm"].startswith(f"{cuda}.")
 
 
 def test_the_gpu_image_holds_what_gpu_presets_need_and_the_cpu_image_does_not() -> None:
