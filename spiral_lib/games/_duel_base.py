@@ -206,6 +206,7 @@ def slot_text(slots: Mapping[str, int]) -> str:
     return " ".join([f"{name}={value}" for name, value in slots.items()])
 
 
+@lru_cache(maxsize=4)
 def read_bank(bank: str) -> frozenset[str]:
     """Return the digests of a comma-separated text. Raises ConfigError for anything else.
 

@@ -188,7 +188,7 @@ def _specified(source: str) -> tuple[duel_dsl.Expression, str]:
     """Return the program that is asked for, and the words in which it is."""
     form, numbers = duel_dsl.opened(source)
     shape, told = _specified_form(form)
-    return duel_dsl.filled(shape, UNIVERSE, numbers), told.format(*numbers)
+    return shape.filled(numbers), told.format(*numbers)
 
 
 @lru_cache(maxsize=1024)

@@ -207,6 +207,6 @@ def is_tight(claim: duel_dsl.Expression) -> bool:
 def _is_true(claim: duel_dsl.Expression, numbers: tuple[int, ...]) -> bool:
     """Return whether a claim with these numbers holds everywhere; one that leaves the language counts as true."""
     try:
-        return failing_share(claim.values_with(numbers)) == 0.0
+        return failing_share(claim.shape.values(numbers)) == 0.0
     except IllegalAction:
         return True

@@ -25,21 +25,36 @@ __all__ = ["MAX_CHARS", "MAX_DEPTH", "MAX_INT", "MAX_NODES", "MAX_POINTS", "Expr
 MAX_CHARS: Final = 120
 MAX_POINTS: Final = 250_000
 
-_CACHED: Final = 4096
-_CACHED_POINTS: Final = 1024  # larger grids are not kept: an expression holds its value at every point
-
 _NUMBER: Final = re.compile(r"(?<![0-9a-z])(0|[1-9][0-9]{0,2})(?![0-9])")
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,7}")
 
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Shape:
-    """What is common to expressions that differ in their numbers only: in ``root`` these are open."""
+    """What is common to expressions over a grid that differ in their numbers only: in ``root`` these are open."""
 
+    universe: Universe
     root: Node
     compute: Compute
     text: str
     used: frozenset[str]
     operators: frozenset[str]
+
+    def filled(self, numbers: tuple[int, ...], *, max_chars: int = MAX_CHARS) -> Expression:
+        """Return the expression with these numbers. Raises IllegalAction as ``parse`` does."""
+        text = self.text.format(*numbers)
+        if len(text) > max_chars:
+            raise IllegalAction(f"at most {max_chars} characters are allowed, with normal blanks", reason="too_long")
+        return Expression(shape=self, numbers=numbers, values=self.values(numbers), text=text)
+
+    def values(self, numbers: tuple[int, ...]) -> Array:
+        """Return the value at every grid point. Raises IllegalAction as ``parse`` does."""
+        grid = _grid(self.universe)
+        values = self.compute((*grid.axes, *numbers))
+        if not isinstance(values, np.ndarray):
+            return np.broadcast_to(values, (grid.num_points,))
+        values.setflags(write=False)
+        return values
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -52,9 +67,13 @@ class Expression:
 
     shape: Shape
     numbers: tuple[int, ...]
-    variables: Universe
     values: Array
     text: str
+
+    @property
+    def variables(self) -> Universe:
+        """The variables of the grid, used or not, with their inclusive ranges."""
+        return self.shape.universe
 
     @property
     def root(self) -> Node:
@@ -83,10 +102,6 @@ class Expression:
 
     def __str__(self) -> str:
         return self.text
-
-    def values_with(self, numbers: tuple[int, ...]) -> Array:
-        """Return the values that other numbers would give. Raises IllegalAction as ``parse`` does."""
-        return _values(self.shape, _grid(self.variables), numbers)
 
     def index(self, point: tuple[int, ...]) -> int | None:
         """Return the position of a point in ``values``, or None outside the grid."""
@@ -117,24 +132,13 @@ def parse(expr: str, variables: dict[str, tuple[int, int]], *, max_chars: int = 
         raise ConfigError(f"an expression is a text, not {expr!r:.40}")
     universe = _universe(variables)
     try:
-        grid = _grid(universe)
+        _grid(universe)
     except TypeError:
         raise ConfigError(f"variables are {variables!r:.60}; names are texts, ranges pairs of whole numbers") from None
     if len(expr) > max_chars:
         raise IllegalAction(f"at most {max_chars} characters are allowed", reason="too_long")
-    if grid.num_points <= _CACHED_POINTS:
-        return _parse_cached(expr, universe, max_chars)
-    return _parse(expr, universe, max_chars)
-
-
-@functools.lru_cache(maxsize=_CACHED)
-def _parse_cached(expr: str, universe: Universe, max_chars: int) -> Expression:
-    return _parse(expr, universe, max_chars)
-
-
-def _parse(expr: str, universe: Universe, max_chars: int) -> Expression:
     form, numbers = opened(expr)
-    return _filled(_shape(form, universe) or _read_shape(expr, universe), universe, numbers, max_chars)
+    return (_shape(form, universe) or _read_shape(expr, universe)).filled(numbers, max_chars=max_chars)
 
 
 def opened(expr: str) -> tuple[str, tuple[int, ...]]:
@@ -146,20 +150,7 @@ def opened(expr: str) -> tuple[str, tuple[int, ...]]:
     return "1".join(parts[::2]), tuple(map(int, parts[1::2]))
 
 
-def filled(shape: Shape, variables: dict[str, tuple[int, int]], numbers: tuple[int, ...]) -> Expression:
-    """Return the expression of a shape with these numbers. Raises IllegalAction as ``parse`` does."""
-    return _filled(shape, _universe(variables), numbers, MAX_CHARS)
-
-
-def _filled(shape: Shape, universe: Universe, numbers: tuple[int, ...], max_chars: int) -> Expression:
-    text = shape.text.format(*numbers)
-    if len(text) > max_chars:
-        raise IllegalAction(f"at most {max_chars} characters are allowed, with normal blanks", reason="too_long")
-    values = _values(shape, _grid(universe), numbers)
-    return Expression(shape=shape, numbers=numbers, variables=universe, values=values, text=text)
-
-
-@functools.lru_cache(maxsize=_CACHED)
+@functools.lru_cache(maxsize=4096)
 def _shape(expr: str, universe: Universe) -> Shape | None:
     """Return the shape of a text, or None where it is illegal."""
     try:
@@ -170,10 +161,11 @@ def _shape(expr: str, universe: Universe) -> Shape | None:
 
 def _read_shape(expr: str, universe: Universe) -> Shape:
     """Return the shape of a text. Raises IllegalAction as ``parse`` does, but for what only lengths and values show."""
-    root = read(expr, _grid(universe).names)
+    root = read(expr, frozenset(name for name, _, _ in universe))
     nodes = root.walk()
     plain = {n.op for n in nodes if n.op in PRECEDENCE and n.op != "compare"}
     return Shape(
+        universe=universe,
         root=root,
         compute=compiled(root, universe),
         text=tree.text(root),
@@ -182,19 +174,10 @@ def _read_shape(expr: str, universe: Universe) -> Shape:
     )
 
 
-def _values(shape: Shape, grid: Grid, numbers: tuple[int, ...]) -> Array:
-    values = shape.compute((*grid.axes, *numbers))
-    if not isinstance(values, np.ndarray):
-        return np.broadcast_to(values, (grid.num_points,))
-    values.setflags(write=False)
-    return values
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grid:
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Grid:
     """All points of a universe: every variable's values over them."""
 
-    names: frozenset[str]
     axes: tuple[Array, ...]
     num_points: int
 
@@ -215,7 +198,7 @@ def _num_points(universe: Universe) -> int:
 
 
 @functools.lru_cache(maxsize=32)
-def _grid(universe: Universe) -> Grid:
+def _grid(universe: Universe) -> _Grid:
     for name, low, high in universe:
         if type(low) is not int or type(high) is not int:
             raise ConfigError(f"range {low!r:.20}..{high!r:.20} of '{name}' is not one of whole numbers")
@@ -231,4 +214,4 @@ def _grid(universe: Universe) -> Grid:
     points = tuple([mesh.ravel() for mesh in meshes])
     for values in points:
         values.setflags(write=False)
-    return Grid(names=frozenset(name for name, _, _ in universe), axes=points, num_points=num_points)
+    return _Grid(axes=points, num_points=num_points)

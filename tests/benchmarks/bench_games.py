@@ -165,7 +165,6 @@ def keep_all() -> None:
 
 def forget_problems() -> None:
     """Keep nothing of the problems posed so far but the templates that they are written on."""
-    duel_dsl._parse_cached.cache_clear()
     code_duel._specified.cache_clear()
     for read in (code_duel._read_program, counterexample_duel._read_claim, equation_duel._read_pose):
         read.cache_clear()
