@@ -168,10 +168,13 @@ CLAIM_CARDS: Final = (
 )
 
 
+# Without a common factor, a program that is off by one in b differs at one input in c: it can hide.
+_DIVISORS: Final = {a: [c for c in range(4, 13) if c % a] for a in (2, 3, 5, 7)}
+
+
 def _scaled(rng: random.Random, n: int) -> dict[str, int]:
     a = rng.choice((2, 3, 5, 7))
-    # Without a common factor, a program that is off by one in b differs at one input in c: it can hide.
-    return {"a": a, "b": n, "c": rng.choice([c for c in range(4, 13) if c % a])}
+    return {"a": a, "b": n, "c": rng.choice(_DIVISORS[a])}
 
 
 def _squared(rng: random.Random, n: int) -> dict[str, int]:

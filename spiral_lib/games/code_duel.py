@@ -106,9 +106,12 @@ class GAME(ClaimDuel):
         if level == "free":
             source += _second_part(rng, self._card)
         self._wanted, specification = _specified(source)
-        inputs = sorted(rng.sample(_INPUTS, _NUM_EXAMPLES))
-        examples = ", ".join([f"{x} gives {self._wanted.values.item(x - _INPUTS.start)}" for x in inputs])
-        self._head = (f"Specification: {specification}", f"Examples: {examples}.")
+        inputs: set[int] = set()
+        while len(inputs) < _NUM_EXAMPLES:
+            inputs.add(rng.choice(_INPUTS))
+        result = self._wanted.values.item
+        examples = ", ".join([f"{x} gives {result(x - _INPUTS.start)}" for x in sorted(inputs)])
+        self._head = f"Specification: {specification}\nExamples: {examples}."
 
     @property
     def problem_digest(self) -> str | None:
@@ -138,7 +141,7 @@ class GAME(ClaimDuel):
         return f"right, both give {given}" if given == wanted else f"wrong, {given} instead of {wanted}"
 
     def _observation(self, player: int) -> str:
-        lines = [*self._head]
+        lines = [self._head]
         template = self._level == "template"
         if player == 0 and template:
             lines.append(f"Template: {base.shown_template(self._card.template)}")
@@ -191,11 +194,11 @@ def _specified(source: str) -> tuple[duel_dsl.Expression, str]:
     return shape.filled(numbers), told.format(*numbers)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _specified_form(form: str) -> tuple[duel_dsl.Shape, str]:
     """Return the same for all programs that differ in their numbers only, which the words have places for.
 
-    There are some hundred such forms, and they are kept whatever programs the players write.
+    There are some sixty such forms, and they are kept whatever programs the players write.
     """
     shape = duel_dsl.parse(form, UNIVERSE).shape
     return shape, in_steps(shape.root)
