@@ -43,19 +43,20 @@ SPEED = """## Speed
 
 `make bench` compares steps per second of CPU time, views with all their text included, with TextArena's and OpenSpiel's
 same game, interleaved in one run. Against TextArena both sides replay recorded matches with the same parameters. On a
-busy two-core machine a step of ours was cheaper than TextArena's by a factor of 9.9 in tic_tac_toe, 7.9 in
-connect_four, 7.2 in truth_and_deception, 6.7 in pig_dice, 5.7 in nim, 4.3 in kuhn_poker, 4.1 in simple_negotiation, 3.3
-in liars_dice and 3.2 in snake: all above the 3 aimed at, the last two closely (their ratios spread by 0.3 from round to
-round).
+busy two-core machine a step of ours was cheaper than TextArena's by a factor of 10.4 in tic_tac_toe, 7.6 in
+connect_four, 6.4 in pig_dice, 5.7 in truth_and_deception, 5.5 in nim, 4.3 in simple_negotiation, 4.1 in kuhn_poker, 3.1
+in liars_dice and 3.05 in snake: all above the 3 aimed at, the last two closely (their ratios spread by 0.5 and 0.1 from
+round to round). OpenSpiel, which is compiled, made 1.0 times our steps in connect_four, kuhn_poker, liars_dice and
+tic_tac_toe, 1.1 in nim, 1.4 in pig_dice and 2.3 in leduc_poker.
 
-The board, card and dice games and the two with talk make 70,000 to 400,000 steps a second, secret_duel 27,000. In
-random play equation_duel makes 17,000, counterexample_duel 15,000 and code_duel 9,000, below the 20,000 aimed at; with
-every problem new on a known template 17,000, 17,000 and 18,000, and in free words whose form was never met 9,400, 8,800
-and 3,800. A match of a duel lasts two or three steps, so its start weighs: a keyed generator costs 8 microseconds, one
-is needed for the topic and one for every set of moves made for scripted play (only where somebody reads them). In free
-words code_duel's start also reads a specification of a form never met, which is half of its time. A move that poses a
-problem costs 40 to 80 microseconds on a known template and up to 170 in free words. A model's reply takes a thousand
-times as long.
+The board, card and dice games and the two with talk make 95,000 to 440,000 steps a second, secret_duel 30,000. In
+random play equation_duel makes 26,000 to 32,000, counterexample_duel 24,000 to 29,000 and code_duel 17,000 to 20,000,
+just about the 20,000 aimed at; with every problem new on a known template 21,000 to 25,000, 22,000 to 25,000 and 20,000
+to 24,000. In free words whose form was never met they make 12,000, 13,500 and 8,000 to 10,000, fewer than aimed at. A
+match of a duel lasts two or three steps, so its start weighs: a keyed generator costs 7 microseconds, one is needed for
+the topic and one for every set of moves made for scripted play (only where somebody reads them); code_duel's start also
+works out a specification that is seldom the same. A move that poses a problem costs 30 to 50 microseconds on a known
+template and 100 in free words. A model's reply takes a thousand times as long.
 """
 
 

@@ -12,7 +12,7 @@ from spiral_lib.games._duel_base import shown_template
 from spiral_lib.games.duel_dsl import Expression
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
     """One topic.
 

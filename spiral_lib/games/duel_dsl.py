@@ -112,14 +112,6 @@ class Expression:
             found = found * (high - low + 1) + value - low
         return found
 
-    def point(self, index: int) -> tuple[int, ...]:
-        """Return the grid point at a position of ``values``."""
-        found = []
-        for _, low, high in reversed(self.variables):
-            index, offset = divmod(index, high - low + 1)
-            found.append(low + offset)
-        return tuple(reversed(found))
-
 
 def parse(expr: str, variables: dict[str, tuple[int, int]], *, max_chars: int = MAX_CHARS) -> Expression:
     """Return the expression, evaluated over the whole grid of the variables' inclusive ranges.

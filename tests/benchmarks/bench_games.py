@@ -4,8 +4,8 @@ A step is one move of a player, with the view (or observation and action strings
 both sides play random matches. Against TextArena (rows ``replayed``) both sides replay matches recorded beforehand,
 each its own, since it lists no legal moves; our parameters are those of its environment. What is not installed is left
 out. The duels also replay matches with every problem new, as a model poses them: on templates, where the template was
-met before, and in free words, where nothing was. A game below the floor or the target also stands with the microseconds
-a step that go into each part.
+met before, and in free words, whose form was not; code_duel's own specifications are of forms met before. A game below
+the floor or the target also stands with the microseconds a step that go into each part.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def forget_problems() -> None:
 
 
 def forget_shapes() -> None:
-    """Keep nothing of the problems posed so far."""
+    """Keep nothing of the problems posed so far, not even their forms."""
     forget_problems()
     duel_dsl._shape.cache_clear()
 

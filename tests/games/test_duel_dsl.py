@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import json
 import random
 import sys
@@ -107,7 +108,7 @@ def test_values_equal_those_of_unbounded_integers_and_reprints_keep_the_tree() -
             assert refused.reason in ("overflow", "zero_divisor", "bad_exponent", "too_long", "too_many_nodes")
             continue
         assert parsed.root == root and str(parsed) == text and parsed.type == root.type
-        points = [parsed.point(i) for i in range(len(parsed.values))]
+        points = list(itertools.product(range(-4, 5), range(-3, 4)))
         assert [parsed.index(p) for p in points] == list(range(9 * 7))
         expected = [reference(text, {"x": x, "y": y}) for x, y in points]
         assert parsed.values.tolist() == expected
