@@ -50,13 +50,14 @@ round to round). OpenSpiel, which is compiled, made 1.0 times our steps in conne
 tic_tac_toe, 1.1 in nim, 1.4 in pig_dice and 2.3 in leduc_poker.
 
 The board, card and dice games and the two with talk make 95,000 to 440,000 steps a second, secret_duel 30,000. In
-random play equation_duel makes 26,000 to 32,000, counterexample_duel 24,000 to 29,000 and code_duel 17,000 to 20,000,
-just about the 20,000 aimed at; with every problem new on a known template 21,000 to 25,000, 22,000 to 25,000 and 20,000
-to 24,000. In free words whose form was never met they make 12,000, 13,500 and 8,000 to 10,000, fewer than aimed at. A
-match of a duel lasts two or three steps, so its start weighs: a keyed generator costs 7 microseconds, one is needed for
-the topic and one for every set of moves made for scripted play (only where somebody reads them); code_duel's start also
-works out a specification that is seldom the same. A move that poses a problem costs 30 to 50 microseconds on a known
-template and 100 in free words. A model's reply takes a thousand times as long.
+random play equation_duel makes 29,000 to 32,000 (medians of several runs), counterexample_duel 25,000 to 29,000 and
+code_duel 18,000 to 21,000, which is just about the 20,000 aimed at; with every problem new on a known template 24,000
+to 25,000, 23,000 to 25,000 and 22,000 to 24,000, once 16,000 when the machine was busiest. In free words whose form was
+never met they make 12,000, 13,500 and 8,000 to 10,000, fewer than aimed at. A match of a duel lasts two or three steps,
+so its start weighs: a keyed generator costs 7 microseconds, one is needed for the topic and one for every set of moves
+made for scripted play (only where somebody reads them); code_duel's start also works out a specification that is seldom
+the same. A move that poses a problem costs 30 to 50 microseconds on a known template and 100 in free words. A model's
+reply takes a thousand times as long.
 """
 
 
