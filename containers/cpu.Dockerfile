@@ -15,12 +15,15 @@ RUN pip install --no-compile --constraint cpu.constraints.txt '.[flyte,elastic,e
     && cd /opt/spiral/lib/python3.11/site-packages && rm -rf torch/test torch/bin/test_* torch/include
 COPY tasks /opt/spiral/lib/python3.11/site-packages/tasks
 COPY workflows /opt/spiral/lib/python3.11/site-packages/workflows
-# Leaves the bytecode of what every task imports (its user may not write there), and shows that all of it can be imported.
-RUN python -P -c 'import lm_eval, openskill, peft, pyspiel, flytekitplugins.kfpytorch, workflows.audit, workflows.schedules'
 
 FROM python:3.11.13-slim-bookworm
 RUN useradd --uid 1000 --create-home spiral && mkdir /app && chown spiral:spiral /app
 COPY --from=build /opt/spiral /opt/spiral
+# Shows that all of it can be imported, and leaves the bytecode, which the tasks' user may not write. Not in the first stage:
+# COPY rounds the files' times, and bytecode of another time is not used.
+RUN HOME=/tmp/home /opt/spiral/bin/python -P -c \
+        'import lm_eval, openskill, peft, pyspiel, flytekitplugins.kfpytorch, workflows.audit, workflows.schedules' \
+    && rm -rf /tmp/*
 # Shipped code is unpacked here, into an empty folder, and goes before the image's own.
 WORKDIR /app
 ENV PATH=/opt/spiral/bin:$PATH PYTHONUNBUFFERED=1 HOME=/home/spiral \

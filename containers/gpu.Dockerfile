@@ -8,18 +8,23 @@ COPY containers/gpu.constraints.txt pyproject.toml README.md ./
 # In a layer of its own: changes of the code do not fetch torch and CUDA again.
 RUN pip install --no-compile --constraint gpu.constraints.txt torch
 COPY spiral_lib spiral_lib
-RUN pip install --no-compile --constraint gpu.constraints.txt '.[flyte,elastic,gpu,eval,lora]' \
-    && cd /opt/spiral/lib/python3.11/site-packages && rm -rf torch/test torch/bin/test_*
+# CUDA's packages lack two names under which kernels that are built at run time look for its runtime.
+RUN pip install --no-compile --constraint gpu.constraints.txt '.[flyte,elastic,gpu,eval,exact,ladder,lora]' \
+    && cd /opt/spiral/lib/python3.11/site-packages && rm -rf torch/test torch/bin/test_* \
+    && ln -s lib nvidia/cu13/lib64 && ln -s libcudart.so.13 nvidia/cu13/lib/libcudart.so
 COPY tasks /opt/spiral/lib/python3.11/site-packages/tasks
 COPY workflows /opt/spiral/lib/python3.11/site-packages/workflows
-# Leaves the bytecode of what every task imports (its user may not write there), and shows that all of it can be imported.
-RUN python -P -c 'import deepspeed, lm_eval, peft, vllm, flytekitplugins.kfpytorch, workflows.audit, workflows.schedules'
 
 FROM python:3.11.13-slim-bookworm
 # Triton compiles its launchers at run time and needs a C compiler for it.
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc g++ && rm -rf /var/lib/apt/lists/*
 RUN useradd --uid 1000 --create-home spiral && mkdir /app && chown spiral:spiral /app
 COPY --from=build /opt/spiral /opt/spiral
+# Shows that all of it can be imported, and leaves the bytecode, which the tasks' user may not write. Not in the first stage:
+# COPY rounds the files' times, and bytecode of another time is not used.
+RUN HOME=/tmp/home /opt/spiral/bin/python -P -c \
+        'import deepspeed, lm_eval, openskill, peft, pyspiel, vllm, flytekitplugins.kfpytorch, workflows.audit, workflows.schedules' \
+    && rm -rf /tmp/*
 # Shipped code is unpacked here, into an empty folder, and goes before the image's own.
 WORKDIR /app
 # CUDA's compiler comes as a Python package; kernels that are built on the way are cached where any user may write.

@@ -131,10 +131,10 @@ def test_registered_image_names_carry_the_projects_version() -> None:
     assert resources.GPU_IMAGE.endswith(f"spiral-gpu:{PROJECT['version']}")
 
 
-def test_images_hold_the_extras_that_their_tasks_may_ask_for() -> None:
-    """The tournament's ratings (a CPU task) need openskill; ``learner.lora_rank`` needs peft on any learner."""
-    assert {"flyte", "elastic", "eval", "exact", "ladder", "lora"} <= extras("cpu")
-    assert {"flyte", "elastic", "eval", "gpu", "lora"} <= extras("gpu")
+@pytest.mark.parametrize("image", IMAGES)
+def test_images_hold_the_extras_that_their_tasks_may_ask_for(image: str) -> None:
+    """Evaluation needs lm-eval and OpenSpiel (exploitability), a tournament openskill, ``learner.lora_rank`` peft."""
+    assert {"flyte", "elastic", "eval", "exact", "ladder", "lora"} <= extras(image)
 
 
 def test_gpu_pins_are_of_torchs_cuda_build_and_its_compiler_is_of_the_same_cuda() -> None:
