@@ -7,27 +7,17 @@ two things of a row were measured in one run on the same machine, so the ratio i
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 # Threads that wait for work count as processor time.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 HERE = Path(__file__).parent
 COLUMNS = ("name", "value", "unit", "against", "ratio", "spread", "n")
-
-
-def load(path: Path) -> Any:
-    """Import a benchmark file by its path."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def main() -> None:
@@ -42,7 +32,7 @@ def main() -> None:
         if chosen and name not in chosen:
             continue
         start = time.perf_counter()
-        found = load(path).rows()
+        found = importlib.import_module(path.stem).rows()
         (out / f"{name}.json").write_text(json.dumps(found, indent=1))
         print(f"\n{name} ({time.perf_counter() - start:.0f} s)")
         for row in found:
