@@ -123,15 +123,16 @@ def _chunked_head() -> Any:
         def backward(ctx: Any, d_logprobs_R: Tensor | None, d_entropy_R: Tensor | None) -> Any:
             hidden_RE, weight_VE, target_R, entropy_R, kept_CV = ctx.saved_tensors
             d_hidden_RE = torch.empty_like(hidden_RE)
-            d_weight_VE = torch.zeros_like(_wide(weight_VE))
+            d_weight_VE: Any = None
             low_VE = weight_VE.to(hidden_RE.dtype)
             for start in range(0, hidden_RE.shape[0], ctx.chunk):
                 c = slice(start, start + ctx.chunk)
                 all_CV = _log_softmax(hidden_RE[c], weight_VE, ctx.t) if kept_CV is None else kept_CV
                 d_CV = _logits_gradient(all_CV, target_R[c], d_logprobs_R, d_entropy_R, entropy_R, c)
-                d_CV = d_CV.div_(ctx.t).to(hidden_RE.dtype)
+                d_CV = (d_CV if ctx.t == 1.0 else d_CV.div_(ctx.t)).to(hidden_RE.dtype)
                 d_hidden_RE[c] = d_CV @ low_VE
-                d_weight_VE += d_CV.T @ hidden_RE[c]
+                more_VE = _wide(d_CV.T @ hidden_RE[c])
+                d_weight_VE = more_VE if d_weight_VE is None else d_weight_VE.add_(more_VE)
             return d_hidden_RE, d_weight_VE.to(weight_VE.dtype), None, None, None
 
     return ChunkedHead

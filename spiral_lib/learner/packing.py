@@ -4,7 +4,7 @@ Shape suffixes: B rows or 1, T tokens, R response tokens of all rows one after t
 
 Two layouts hold the same numbers. ``padded`` is a (rows, longest) block whose padding stands on the right, where causal
 attention cannot see it; ``packed`` is one line of tokens in which every row is a segment of its own. Rows are grouped
-by length, so padding is little, and on a CPU the padded block is then faster; packed is for lengths that differ much.
+by length, so padding is little, and for short rows on a CPU the padded block is then faster; see ``MAX_PADDING``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 ATTENTION: Final = "spiral_segments"
 MAX_PADDING: Final = 0.15
-"""Share of padding above which the packed layout is taken where the model allows it."""
+MAX_PADDING_LONG: Final = 0.03
+LONG: Final = 128
+"""Shares of padding above which the packed layout is taken where the model allows it: of short rows, and of rows of
+``LONG`` tokens and more on average. Attention is called for each segment, a fixed cost that only long rows make up for.
+"""
 
 
 class Row(Protocol):
@@ -106,7 +110,8 @@ def packs(rows: Sequence[Row], budget: int, *, can_pack: bool, device: Any = "cp
     for group in plan(lengths, budget):
         used = sum(lengths[i] for i in group)
         padding = 1.0 - used / (len(group) * max(lengths[i] for i in group))
-        out.append(make(rows, group, packed=can_pack and padding > MAX_PADDING, device=device))
+        most = MAX_PADDING_LONG if used >= LONG * len(group) else MAX_PADDING
+        out.append(make(rows, group, packed=can_pack and padding > most, device=device))
     return out
 
 
