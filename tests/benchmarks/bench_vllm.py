@@ -18,10 +18,10 @@ def rows() -> list[Row]:
         return []
     with tempfile.TemporaryDirectory() as name:
         # Many matches for few slots: a step of few rows costs vllm as much as one of many, so the drain weighs.
-        bench = Bench(save_player(Path(name)), "vllm", slots=64, matches=512)
+        bench = Bench(save_player(Path(name)), "vllm", slots=64, matches=768)
         found = [
             sequential_row(bench, "rollout/64_matches_at_once_vllm", 512, 24),
-            static_row(bench, "rollout/driver_share_vllm", 512),
+            static_row(bench, "rollout/driver_share_vllm", 768),
         ]
         bench.engine.close()
         return found
