@@ -17,7 +17,8 @@ COPY tasks /opt/spiral/lib/python3.11/site-packages/tasks
 COPY workflows /opt/spiral/lib/python3.11/site-packages/workflows
 
 FROM python:3.11.13-slim-bookworm
-RUN useradd --uid 1000 --create-home spiral && mkdir /app && chown spiral:spiral /app
+# /root is where `pyflyte register` unpacks shipped code if it is not told otherwise.
+RUN useradd --uid 1000 --create-home spiral && mkdir /app && chown spiral:spiral /app /root
 COPY --from=build /opt/spiral /opt/spiral
 # Shows that all of it can be imported, and leaves the bytecode, which the tasks' user may not write. Not in the first stage:
 # COPY rounds the files' times, and bytecode of another time is not used.

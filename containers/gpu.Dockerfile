@@ -18,7 +18,8 @@ COPY workflows /opt/spiral/lib/python3.11/site-packages/workflows
 FROM python:3.11.13-slim-bookworm
 # Triton compiles its launchers at run time and needs a C compiler for it.
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc g++ && rm -rf /var/lib/apt/lists/*
-RUN useradd --uid 1000 --create-home spiral && mkdir /app && chown spiral:spiral /app
+# /root is where `pyflyte register` unpacks shipped code if it is not told otherwise.
+RUN useradd --uid 1000 --create-home spiral && mkdir /app && chown spiral:spiral /app /root
 COPY --from=build /opt/spiral /opt/spiral
 # Shows that all of it can be imported, and leaves the bytecode, which the tasks' user may not write. Not in the first stage:
 # COPY rounds the files' times, and bytecode of another time is not used.

@@ -82,7 +82,7 @@ def test_the_image_runs_as_an_ordinary_user_from_a_folder_it_may_write_to(image:
     assert user.isdecimal(), f"runAsNonRoot refuses the name {user!r}: the kubelet cannot tell that it is not root"
     last_folder = [rest for name, rest in made if name == "WORKDIR"][-1]
     runs = arguments(image, "RUN")
-    assert any(f"useradd --uid {user} " in run and f"chown spiral:spiral {last_folder}" in run for run in runs)
+    assert any(f"useradd --uid {user} " in run and f"chown spiral:spiral {last_folder} /root" in run for run in runs)
 
 
 @pytest.mark.parametrize("image", IMAGES)

@@ -1,6 +1,6 @@
 """Scheduled work: wiring only. Register and activate with
 
-    pyflyte register workflows --activate-launchplans
+    pyflyte register workflows --activate-launchplans --destination-dir .
 
 What is retrained, and where registry and runs lie, is set by ``SPIRAL_*`` variables then (see tasks/resources.py).
 """

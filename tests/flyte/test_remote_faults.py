@@ -163,7 +163,8 @@ def test_the_nightly_plan_fires_on_its_schedule_and_promotes_and_the_weekly_audi
         "SPIRAL_OVERRIDES": micro_runs.merged(MICRO, more),
         "SPIRAL_NOTIFY": "team@example.org",
     }
-    plane.pyflyte("register", "-d", "production", "--activate-launchplans", "workflows", env=site)
+    register = ("register", "-d", "production", "--activate-launchplans", "--destination-dir", ".", "workflows")
+    plane.pyflyte(*register, env=site)
     sunday = dt.datetime(2026, 3, 1)
     (nightly,) = plane.tick(sunday.replace(hour=1), sunday.replace(hour=3), timeout=1200)
     assert nightly.phase_name == "SUCCEEDED", why(nightly)
