@@ -57,7 +57,8 @@ padding:.4rem;background:var(--card)}
 .spiral .stack td{display:flex;justify-content:space-between;gap:1rem;border:0;padding:.1rem 0;text-align:right}
 .spiral .stack td::before{content:attr(data-of);color:var(--soft);text-align:left;white-space:normal}
 .spiral .stack td:first-child{font-weight:600;text-align:left}.spiral .stack td:first-child::before{font-weight:400}}
-@media print{.spiral{padding:0;font-size:12px}.spiral nav{display:none}.spiral h2,.spiral h3{break-after:avoid}.spiral details{break-inside:avoid}}
+@media print{.spiral{padding:0;font-size:12px}.spiral nav{display:none}
+.spiral h2,.spiral h3{break-after:avoid}.spiral details{break-inside:avoid}}
 """
 
 
