@@ -77,9 +77,9 @@ def tokenizer() -> Any:
 def test_golden_responses_are_read_as_agreed(case: dict[str, Any]) -> None:
     given, expected = case["input"], case["expected"]
     text = joined(given, "text")
-    started = time.perf_counter()
+    started = time.process_time()
     found = extract_action(text, given["legal_actions"])
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     assert (found.status, found.action) == (expected["status"], expected["action"])
     if "reason" in expected:
         assert found.reason == expected["reason"]
@@ -163,9 +163,9 @@ def test_a_live_state_without_legal_actions_is_an_error_and_not_an_illegal_move(
 def test_deeply_wrapped_content_is_read_in_linear_time() -> None:
     depth = 100_000
     text = "\\boxed{" + "\\text{" * depth + "bet" + "}" * depth + "}"
-    started = time.perf_counter()
+    started = time.process_time()
     assert extract_action(text, ("[bet]",)).action == "[bet]"
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize("reasoning", ["plain", "think"])
@@ -236,9 +236,9 @@ def test_no_control_token_comes_from_text(tokenizer: Any, text: str, quoted: boo
 def test_quoted_text_is_one_bounded_line(case: dict[str, Any]) -> None:
     expected = case["expected"]
     text = joined(case["input"], "chat")
-    started = time.perf_counter()
+    started = time.process_time()
     line = quote_untrusted(text)
-    assert time.perf_counter() - started < expected.get("max_seconds", 1)
+    assert time.process_time() - started < expected.get("max_seconds", 1)
     assert len(line.splitlines()) == 1 and len(line) <= 700
     for banned in expected.get("must_not_contain", []):
         assert banned not in line

@@ -86,6 +86,6 @@ def test_a_cut_is_marked_and_stays_valid_json() -> None:
 
 def test_a_hundred_megabytes_take_no_longer_than_their_first_characters() -> None:
     text = "[GA" * 30_000_000
-    start = time.perf_counter()
+    start = time.process_time()
     quote(text)
-    assert time.perf_counter() - start < 0.1
+    assert time.process_time() - start < 0.1
