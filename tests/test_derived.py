@@ -9,6 +9,7 @@ import tiny_checkpoints
 
 from spiral_lib import derived, trajectories
 from spiral_lib.errors import DataQualityError
+from spiral_lib.games import kuhn_poker
 from spiral_lib.types import EndReason, Episode, Turn
 
 UNSOLVED = "simple_negotiation"
@@ -113,6 +114,16 @@ def test_regret_in_tic_tac_toe_is_the_loss_of_minimax_value(board: str, action: 
 def test_regret_in_kuhn_poker_is_that_of_the_equilibrium(state: str, action: str, expected: float) -> None:
     episode = match("1", (0, 0), turn(0, 0, action, state), game="kuhn_poker")
     assert derived.regret(episode, episode.turns[0]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_every_action_of_every_kuhn_state_has_a_regret_and_one_has_none() -> None:
+    table = {
+        state: [derived.regret(match("1", (0, 0), m, game="kuhn_poker"), m) for m in moves]
+        for state, view in kuhn_poker.views().items()
+        for moves in [[turn(0, 0, action, state) for action in view.legal_actions or ()]]
+    }
+    assert len(table) == 12
+    assert all(len(row) == 2 and min(row) == 0.0 for row in table.values())
 
 
 def test_every_solved_game_labels_its_moves() -> None:

@@ -14,6 +14,7 @@ import torch
 from spiral_lib import checkpoints, engines
 from spiral_lib.engines import _decoder, _hf_cache
 from spiral_lib.engines.hf import HfEngine
+from spiral_lib.engines.parity import finish
 from spiral_lib.errors import EngineError
 from spiral_lib.types import Completion, Request
 
@@ -67,15 +68,6 @@ def ask(
         temperature=temperature,
         max_new_tokens=limit,
     )
-
-
-def finish(engine: HfEngine, asked: list[Request]) -> dict[int, Completion]:
-    for request in asked:
-        engine.submit(request)
-    done: dict[int, Completion] = {}
-    while engine.num_live:
-        done |= dict(engine.step())
-    return done
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 import pytest
+import sample_turns
 
 from spiral_lib.config import Named, RewardConfig
 from spiral_lib.errors import ConfigError
@@ -13,24 +14,15 @@ from spiral_lib.types import EndReason, Episode, Turn
 
 
 def turn(player: int, *, reason: str | None = None, tokens: int = 10) -> Turn:
-    return Turn(
-        index=0,
+    return sample_turns.turn(
         player=player,
         role=f"player {player}",
-        seed=0,
-        policy="self",
-        policy_digest="d",
-        engine="hf",
-        temperature=1.0,
-        trainable=True,
-        info_state="0",
-        observation="o",
-        text="t",
         action="" if reason else "[bet]",
         legal=reason is None,
         invalid_reason=reason,
-        finish_reason="stop",
+        prompt_ids=(),
         response_ids=tuple(range(tokens)),
+        logprobs=(),
     )
 
 

@@ -56,13 +56,19 @@ def compare(engine: Sequence[float], reference: Sequence[float]) -> Parity:
     )
 
 
-def measure(engine: Countable, reference: HfEngine, requests: Sequence[Request]) -> Parity:
-    """Return how far an engine's log-probs are from the reference's on what it samples for the requests."""
+def finish(engine: Countable, requests: Sequence[Request]) -> dict[int, Completion]:
+    """Return the completions of requests by their ids, once the engine has answered them all."""
     for request in requests:
         engine.submit(request)
     done: dict[int, Completion] = {}
     while engine.num_live:
         done |= engine.step()
+    return done
+
+
+def measure(engine: Countable, reference: HfEngine, requests: Sequence[Request]) -> Parity:
+    """Return how far an engine's log-probs are from the reference's on what it samples for the requests."""
+    done = finish(engine, requests)
     theirs: list[float] = []
     ours: list[float] = []
     for temperature in sorted({r.temperature for r in requests}):

@@ -24,6 +24,7 @@ import tiny_checkpoints as tiny
 
 from spiral_lib import checkpoints, games, policies, rollout
 from spiral_lib.config import Named, PromptConfig
+from spiral_lib.engines import parity
 from spiral_lib.engines.hf import HfEngine
 from spiral_lib.prompts import Renderer, user_text
 from spiral_lib.types import PolicyRef, Request
@@ -80,12 +81,7 @@ def requests(limits: list[int], seed: int = 0) -> list[Request]:
 
 def finish(engine: HfEngine, asked: list[Request]) -> int:
     """Run requests to their ends and return the tokens generated."""
-    for request in asked:
-        engine.submit(request)
-    tokens = 0
-    while engine.num_live:
-        tokens += sum(len(completion.response_ids) for _, completion in engine.step())
-    return tokens
+    return sum(len(completion.response_ids) for completion in parity.finish(engine, asked).values())
 
 
 def decoder_row(folder: Path, batch: int) -> dict[str, Any]:

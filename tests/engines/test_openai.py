@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import engine_calls
 import pytest
 from endpoint_server import WRONG_SCHEMAS, Server, running
 
 from spiral_lib import engines, games, policies, quality, rollout, trajectories
 from spiral_lib.config import Named, OpponentConfig, RolloutConfig, RunConfig
+from spiral_lib.engines import parity
 from spiral_lib.engines.openai import OpenAiEngine
 from spiral_lib.errors import ConfigError, EngineError
 from spiral_lib.prompts import user_text
@@ -32,7 +32,7 @@ def ask(number: int, text: str = "What do you play?", limit: int = 20) -> Reques
 
 
 def finish(engine: OpenAiEngine, asked: list[Request]) -> dict[int, Completion]:
-    done = engine_calls.finish(engine, asked)
+    done = parity.finish(engine, asked)
     engine.close()
     return done
 

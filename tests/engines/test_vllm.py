@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import tiny_checkpoints as tiny
 import torch
-from engine_calls import finish
 
 from spiral_lib import checkpoints, engines, games, policies, rollout
 from spiral_lib.config import EvaluationConfig, Named, PromptConfig, RunConfig
 from spiral_lib.engines import parity
 from spiral_lib.engines.hf import HfEngine
+from spiral_lib.engines.parity import finish
 from spiral_lib.errors import EngineError
 from spiral_lib.evaluation import benchmarks
 from spiral_lib.prompts import Renderer

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 import tiny_checkpoints as tiny
-from engine_calls import finish
 
 from spiral_lib import policies, rollout
 from spiral_lib.config import PromptConfig
 from spiral_lib.engines.openai import OpenAiEngine
+from spiral_lib.engines.parity import finish
 from spiral_lib.settings import EndpointConfig
 from spiral_lib.types import EndReason, MatchSpec, PolicyRef, Request
 

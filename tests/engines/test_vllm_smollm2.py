@@ -70,10 +70,7 @@ def test_log_probs_are_those_of_the_hf_engine(exact: Any, folder: Path) -> None:
 
 def test_a_question_is_answered(exact: Any, folder: Path) -> None:
     question = asked(folder, temperature=0.0)[0]
-    exact.submit(question)
-    done: dict[int, Any] = {}
-    while exact.num_live:
-        done |= exact.step()
+    done = parity.finish(exact, [question])
     assert "Paris" in done[0].text and done[0].finish_reason == "stop"
 
 

@@ -5,30 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import sample_turns
 
 from spiral_lib.evaluation import reasoning
 from spiral_lib.types import EndReason, Episode, Turn
 
 
 def turn(text: str, ids: tuple[int, ...], *, legal: bool = True, policy: str = "self", role: str = "player 0") -> Turn:
-    return Turn(
-        index=0,
-        player=0,
+    return sample_turns.turn(
         role=role,
-        seed=1,
         policy=policy,
-        policy_digest="d",
-        engine="hf",
-        temperature=1.0,
-        trainable=True,
-        info_state="0",
-        observation="",
         text=text,
         action="[bet]" if legal else "",
         legal=legal,
         invalid_reason=None if legal else "no_box",
         finish_reason="stop" if legal else "length",
+        prompt_ids=(),
         response_ids=ids,
+        logprobs=(),
     )
 
 
