@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from spiral_lib.learner import packing
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+CACHED: Final = 65_536
+"""Logits handled at once on a CPU: 256 kB in float32, a part of a core's second-level cache."""
 
 
 def token_logprobs(model: Any, pack: packing.Pack, *, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
@@ -108,14 +111,17 @@ def _chunked_head() -> Any:
         def forward(ctx: Any, hidden_RE: Tensor, weight_VE: Tensor, target_R: Tensor, t: float, chunk: int) -> Any:
             logprobs, entropies = [], []
             for h_CE, y_C in zip(hidden_RE.split(chunk), target_R.split(chunk), strict=True):
-                all_CV = _log_softmax(h_CE, weight_VE, t)
-                logprobs.append(all_CV.gather(-1, y_C[:, None]).squeeze(-1))
-                entropies.append(-torch.linalg.vecdot(all_CV.exp(), all_CV))
+                p_CV = _logits(h_CE, weight_VE, t)
+                n = _cached_rows(p_CV)
+                for z_NV, y_N in zip(p_CV.split(n), y_C.split(n), strict=True):
+                    all_NV = torch.log_softmax(z_NV, dim=-1)
+                    logprobs.append(all_NV.gather(-1, y_N[:, None]).squeeze(-1))
+                    entropies.append(-torch.linalg.vecdot(torch.exp(all_NV, out=z_NV), all_NV))
             ctx.t, ctx.chunk = t, chunk
             ctx.set_materialize_grads(False)
             entropy_R = torch.cat(entropies)
             # Where one chunk holds every position, it is kept: as large as what backward would need to make it again.
-            kept_CV = all_CV if len(entropies) == 1 else None
+            kept_CV = p_CV if len(hidden_RE) <= chunk else None
             ctx.save_for_backward(hidden_RE, weight_VE, target_R, entropy_R, kept_CV)
             return torch.cat(logprobs), entropy_R
 
@@ -127,9 +133,12 @@ def _chunked_head() -> Any:
             low_VE = weight_VE.to(hidden_RE.dtype)
             for start in range(0, hidden_RE.shape[0], ctx.chunk):
                 c = slice(start, start + ctx.chunk)
-                all_CV = _log_softmax(hidden_RE[c], weight_VE, ctx.t) if kept_CV is None else kept_CV
-                d_CV = _logits_gradient(all_CV, target_R[c], d_logprobs_R, d_entropy_R, entropy_R, c)
-                d_CV = (d_CV if ctx.t == 1.0 else d_CV.div_(ctx.t)).to(hidden_RE.dtype)
+                # A kept chunk is written over, which a second backward pass would be told by autograd.
+                p_CV = _logits(hidden_RE[c], weight_VE, ctx.t).softmax(-1) if kept_CV is None else kept_CV
+                g_C = None if d_logprobs_R is None else d_logprobs_R[c]
+                e_C = None if d_entropy_R is None else d_entropy_R[c]
+                _to_logits_gradient(p_CV, target_R[c], g_C, e_C, entropy_R[c])
+                d_CV = (p_CV if ctx.t == 1.0 else p_CV.div_(ctx.t)).to(hidden_RE.dtype)
                 d_hidden_RE[c] = d_CV @ low_VE
                 more_VE = _wide(d_CV.T @ hidden_RE[c])
                 d_weight_VE = more_VE if d_weight_VE is None else d_weight_VE.add_(more_VE)
@@ -138,32 +147,34 @@ def _chunked_head() -> Any:
     return ChunkedHead
 
 
-def _log_softmax(hidden_CE: Tensor, weight_VE: Tensor, temperature: float) -> Tensor:
+def _logits(hidden_CE: Tensor, weight_VE: Tensor, temperature: float) -> Tensor:
+    """Return logits at the temperature as a tensor of their own, in at least float32."""
     import torch
 
     # In both directions alike: autocast is not in force during backward.
     with torch.autocast(hidden_CE.device.type, enabled=False):
         logits_CV = _wide(hidden_CE @ weight_VE.to(hidden_CE.dtype).T)
-        if temperature != 1.0:
-            logits_CV = logits_CV / temperature
-        return torch.log_softmax(logits_CV, dim=-1)
+    return logits_CV if temperature == 1.0 else logits_CV.div_(temperature)
 
 
-def _logits_gradient(
-    all_CV: Tensor,
-    target_C: Tensor,
-    d_logprobs_R: Tensor | None,
-    d_entropy_R: Tensor | None,
-    entropy_R: Tensor,
-    c: slice,
-) -> Tensor:
-    """Return d/dz of sum(g log p_y + e H): g (onehot - p) - e p (log p + H)."""
+def _cached_rows(logits_CV: Tensor) -> int:
+    """Return how many positions to handle at once: on a CPU so few that they stay in the cache from use to use."""
+    count, vocabulary = logits_CV.shape
+    return max(1, CACHED // vocabulary if logits_CV.device.type == "cpu" else count)
+
+
+def _to_logits_gradient(
+    p_CV: Tensor, target_C: Tensor, d_logprobs_C: Tensor | None, d_entropy_C: Tensor | None, entropy_C: Tensor
+) -> None:
+    """Turn probabilities into d/dz of sum(g log p_y + e H): g (onehot - p) - e (p log p + p H), in their place."""
     import torch
 
-    p_CV = all_CV.exp()
-    scale_C1 = torch.zeros_like(p_CV[:, :1]) if d_logprobs_R is None else -d_logprobs_R[c, None]
-    if d_entropy_R is None:
-        d_CV = p_CV.mul_(scale_C1)
+    scale_C1 = torch.zeros_like(p_CV[:, :1]) if d_logprobs_C is None else -d_logprobs_C[:, None]
+    if d_entropy_C is None:
+        p_CV.mul_(scale_C1)
     else:
-        d_CV = p_CV * (scale_C1 - d_entropy_R[c, None] * (all_CV + entropy_R[c, None]))
-    return d_CV.scatter_add_(1, target_C[:, None], -scale_C1)
+        n, columns = _cached_rows(p_CV), (p_CV, scale_C1, d_entropy_C[:, None], entropy_C[:, None])
+        for p_NV, g_N1, e_N1, h_N1 in zip(*(x.split(n) for x in columns), strict=True):
+            plogp_NV = torch.special.xlogy(p_NV, p_NV)
+            p_NV.mul_(g_N1 - e_N1 * h_N1).sub_(plogp_NV.mul_(e_N1))
+    p_CV.scatter_add_(1, target_C[:, None], -scale_C1)

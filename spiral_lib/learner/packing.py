@@ -156,16 +156,15 @@ def segment_attention(
     parts = [t.transpose(1, 2) for t in (query_BHTD, key_BHTD, value_BHTD)]
     if segments is None:
         return _causal(parts, scaling), None
-    out, start = [], header
-    if header:
-        out.append(_causal([t[:, :header] for t in parts], scaling)[0])
     # Neighbours of one length are one batched call; groups come sorted by length, so runs are long.
-    for length, run in itertools.groupby(segments):
-        count = len(list(run))
-        stop = start + length * count
-        block = [t[0, start:stop].unflatten(0, (count, length)) for t in parts]
-        out.append((_after(parts, block, header, scaling) if header else _causal(block, scaling)).flatten(0, 1))
-        start = stop
+    runs = [(length, len(list(run))) for length, run in itertools.groupby(segments)]
+    # One split, not slices: its gradient is one concatenation, that of a slice is as long as the whole line.
+    sizes = [header, *(length * count for length, count in runs)]
+    heads, *blocks = zip(*(t[0].split(sizes) for t in parts), strict=True)
+    out = [_causal([t[None] for t in heads], scaling)[0]] if header else []
+    for (length, count), block in zip(runs, blocks, strict=True):
+        own = [t.unflatten(0, (count, length)) for t in block]
+        out.append((_after(heads, own, scaling) if header else _causal(own, scaling)).flatten(0, 1))
     return torch.cat(out).unsqueeze(0), None
 
 
@@ -178,15 +177,15 @@ def _causal(parts_BTHD: Sequence[Tensor], scaling: float | None) -> Tensor:
     return out.transpose(1, 2)
 
 
-def _after(parts_1THD: Sequence[Tensor], block_NLHD: Sequence[Tensor], header: int, scaling: float | None) -> Tensor:
-    """Return attention of N segments of L tokens that all follow the same header."""
+def _after(header_LHD: Sequence[Tensor], block_NLHD: Sequence[Tensor], scaling: float | None) -> Tensor:
+    """Return attention of N segments that all follow the same header."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
-    q, count, length = block_NLHD[0], block_NLHD[0].shape[0], block_NLHD[0].shape[1]
+    q, (count, length), header = block_NLHD[0], block_NLHD[0].shape[:2], header_LHD[0].shape[0]
     k, v = (
-        torch.cat([whole[:, :header].expand(count, -1, -1, -1), own], dim=1)
-        for whole, own in zip(parts_1THD[1:], block_NLHD[1:], strict=True)
+        torch.cat([head.expand(count, -1, -1, -1), own], dim=1)
+        for head, own in zip(header_LHD[1:], block_NLHD[1:], strict=True)
     )
     seen = torch.ones(length, header + length, dtype=torch.bool, device=q.device).tril(header)
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))

@@ -135,7 +135,11 @@ def test_only_models_without_a_window_are_packed(kind: str, expected: bool) -> N
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("chunk", [1, 7, 512])
-def test_the_chunked_head_equals_the_full_log_softmax(temperature: float, chunk: int) -> None:
+@pytest.mark.parametrize("cached", [1, 900, 65_536])
+def test_the_chunked_head_equals_the_full_log_softmax(
+    temperature: float, chunk: int, cached: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logprobs, "CACHED", cached)
     g = torch.Generator().manual_seed(0)
     h, w = torch.randn(50, 24, generator=g), torch.randn(300, 24, generator=g)
     y, a, b = torch.randint(0, 300, (50,), generator=g), torch.randn(50, generator=g), torch.randn(50, generator=g)
@@ -153,6 +157,14 @@ def test_the_chunked_head_equals_the_full_log_softmax(temperature: float, chunk:
     assert float((e0 - e1).abs().max()) < 1e-5
     assert float((dh0 - dh1).norm() / dh0.norm()) < 1e-6
     assert float((dw0 - dw1).norm() / dw0.norm()) < 1e-6
+
+
+def test_a_second_backward_pass_is_refused_and_not_wrong() -> None:
+    h, w = torch.randn(5, 4, requires_grad=True), torch.randn(6, 4, requires_grad=True)
+    total = logprobs.head_logprobs(h, w, torch.zeros(5, dtype=torch.long), temperature=1.0, chunk=8)[0].sum()
+    total.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        total.backward()
 
 
 class Largest(TorchDispatchMode):
