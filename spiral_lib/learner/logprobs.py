@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from spiral_lib.learner import packing
+from spiral_lib.learner import packing, scored_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ def token_logprobs(model: Any, pack: packing.Pack, *, temperature: float, chunk:
     """Return (log-prob, entropy) of every response position of the pack, both (R,) and differentiable."""
     weight_VE = plain_head(model)
     if weight_VE is None:
-        logits_RV = model(**_inputs(pack)).logits.flatten(0, 1).index_select(0, pack.where_R)
+        logits_RV = model(**_inputs(model, pack)).logits.flatten(0, 1).index_select(0, pack.where_R)
         return logits_to_logprobs(logits_RV, pack.target_R, temperature)
     hidden_RE = response_hidden(model, pack)
     return head_logprobs(hidden_RE, weight_VE, pack.target_R, temperature=temperature, chunk=chunk)
@@ -33,7 +33,7 @@ def response_hidden(model: Any, pack: packing.Pack) -> Tensor:
     """Return the hidden states that predict response tokens, (R, E), in the precision that products run in."""
     import torch
 
-    hidden_BTE = getattr(model, model.base_model_prefix)(**_inputs(pack)).last_hidden_state
+    hidden_BTE = getattr(model, model.base_model_prefix)(**_inputs(model, pack)).last_hidden_state
     hidden_RE = hidden_BTE.flatten(0, 1).index_select(0, pack.where_R)
     device = hidden_RE.device.type
     if torch.is_autocast_enabled(device):
@@ -41,8 +41,8 @@ def response_hidden(model: Any, pack: packing.Pack) -> Tensor:
     return hidden_RE
 
 
-def _inputs(pack: packing.Pack) -> dict[str, Any]:
-    inputs: dict[str, Any] = {"input_ids": pack.ids_BT, "use_cache": False}
+def _inputs(model: Any, pack: packing.Pack) -> dict[str, Any]:
+    inputs = {"input_ids": pack.ids_BT, "use_cache": False, **scored_rows.keyword(model, pack.where_R)}
     if pack.segments is not None:
         inputs |= {"position_ids": pack.positions_BT, "segments": pack.segments}
     if pack.header:
@@ -159,8 +159,8 @@ def _logits(hidden_CE: Tensor, weight_VE: Tensor, temperature: float) -> Tensor:
 
 def _cached_rows(logits_CV: Tensor) -> int:
     """Return how many positions to handle at once: on a CPU so few that they stay in the cache from use to use."""
-    count, vocabulary = logits_CV.shape
-    return max(1, CACHED // vocabulary if logits_CV.device.type == "cpu" else count)
+    count: int = logits_CV.shape[0]
+    return max(1, CACHED // logits_CV.shape[1]) if logits_CV.device.type == "cpu" else max(1, count)
 
 
 def _to_logits_gradient(

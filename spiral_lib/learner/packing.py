@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from spiral_lib.learner import scored_rows
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -118,7 +120,8 @@ def packs(rows: Sequence[Row], budget: int, *, can_pack: bool, device: Any = "cp
 def prepare(model: Any) -> bool:
     """Give the model segment attention; return False (model unchanged) where its attention cannot be replaced.
 
-    Models with a sliding window keep their own attention, which knows the window, and are always padded.
+    Models with a sliding window keep their own attention, which knows the window, and are always padded. The last
+    layer of a model with segment attention also leaves out what no loss uses, see ``scored_rows``.
     """
     from transformers import AttentionInterface
 
@@ -128,6 +131,7 @@ def prepare(model: Any) -> bool:
         return False
     AttentionInterface.register(ATTENTION, segment_attention)
     model.set_attn_implementation(ATTENTION)
+    scored_rows.prepare(model)
     return bool(model.config._attn_implementation == ATTENTION)
 
 
