@@ -77,7 +77,11 @@ def head_logprobs(
     hidden_RE: Tensor, weight_VE: Tensor, target_R: Tensor, *, temperature: float, chunk: int
 ) -> tuple[Tensor, Tensor]:
     """Return (log-prob, entropy) of a linear head, ``chunk`` positions at a time in both directions."""
-    logprobs_R, entropy_R = _chunked_head().apply(hidden_RE, weight_VE, target_R, temperature, chunk)
+    import torch
+
+    # In both directions alike: autocast is not in force during backward. The dot product of the entropy would heed it.
+    with torch.autocast(hidden_RE.device.type, enabled=False):
+        logprobs_R, entropy_R = _chunked_head().apply(hidden_RE, weight_VE, target_R, temperature, chunk)
     return logprobs_R, entropy_R
 
 
@@ -149,11 +153,7 @@ def _chunked_head() -> Any:
 
 def _logits(hidden_CE: Tensor, weight_VE: Tensor, temperature: float) -> Tensor:
     """Return logits at the temperature as a tensor of their own, in at least float32."""
-    import torch
-
-    # In both directions alike: autocast is not in force during backward.
-    with torch.autocast(hidden_CE.device.type, enabled=False):
-        logits_CV = _wide(hidden_CE @ weight_VE.to(hidden_CE.dtype).T)
+    logits_CV = _wide(hidden_CE @ weight_VE.to(hidden_CE.dtype).T)
     return logits_CV if temperature == 1.0 else logits_CV.div_(temperature)
 
 

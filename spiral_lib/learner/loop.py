@@ -137,10 +137,8 @@ class PolicyUpdate:
                     part = loss.token_loss(new_R, entropy_R, inputs, config)
             value = float(part.total.detach()) * scale
             if not math.isfinite(value) or not bool(new_R.isfinite().all()):
-                culprits = _culprits(pack, samples, new_R, inputs)
-                if processes.world == 1:
-                    break
-                # The others wait for this pass; a NaN makes every process drop the step.
+                culprits += _culprits(pack, samples, new_R, inputs)
+                # Other processes wait for this pass; a NaN makes every one of them drop the step.
                 self.backend.backward(part.total * math.nan, last=last)
                 if not self._is_supervised:
                     tally.differences.append(new_R.new_zeros(0))

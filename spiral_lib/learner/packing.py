@@ -120,19 +120,47 @@ def packs(rows: Sequence[Row], budget: int, *, can_pack: bool, device: Any = "cp
 def prepare(model: Any) -> bool:
     """Give the model segment attention; return False (model unchanged) where its attention cannot be replaced.
 
-    Models with a sliding window keep their own attention, which knows the window, and are always padded. The last
+    Models with a sliding window keep their own attention, which knows the window, and are always padded; so do models
+    whose attention needs more than queries, keys and values, or whose layers do not hand the segments on. The last
     layer of a model with segment attention also leaves out what no loss uses, see ``scored_rows``.
     """
-    from transformers import AttentionInterface
-
     kinds = getattr(model.config, "layer_types", None)
     window = kinds is None and getattr(model.config, "sliding_window", None) is not None
     if not getattr(model, "_supports_attention_backend", False) or window or set(kinds or ()) - {"full_attention"}:
         return False
-    AttentionInterface.register(ATTENTION, segment_attention)
-    model.set_attn_implementation(ATTENTION)
+    own = model.config._attn_implementation
+    if own != ATTENTION and not _hands_segments_on(model):
+        model.set_attn_implementation(own)
+        return False
     scored_rows.prepare(model)
-    return bool(model.config._attn_implementation == ATTENTION)
+    return True
+
+
+def _hands_segments_on(model: Any) -> bool:
+    """Switch the model to segment attention and try it on four tokens: every layer must get what the pass was given."""
+    import torch
+    from transformers import AttentionInterface
+
+    given = {"segments": (1, 2), "header": 1}
+    seen: list[bool] = []
+
+    def attention(*args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+        seen.append(all(kwargs.get(name) == value for name, value in given.items()))
+        return segment_attention(*args, **kwargs)
+
+    ids = torch.zeros(1, 4, dtype=torch.long, device=model.device)
+    AttentionInterface.register(ATTENTION, attention)
+    try:
+        model.set_attn_implementation(ATTENTION)
+        with torch.no_grad():
+            getattr(model, model.base_model_prefix)(
+                input_ids=ids, position_ids=torch.arange(4, device=model.device)[None], use_cache=False, **given
+            )
+    except (AttributeError, TypeError, ValueError):  # what models raise that call attention in another way
+        return False
+    finally:
+        AttentionInterface.register(ATTENTION, segment_attention)
+    return all(seen) and len(seen) == model.config.get_text_config().num_hidden_layers
 
 
 def segment_attention(
@@ -145,18 +173,25 @@ def segment_attention(
     scaling: float | None = None,
     segments: Sequence[int] | None = None,
     header: int = 0,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Return causal attention within each segment, as (B, T, H, D); without segments, within each line of the batch.
 
     Tokens of a segment also see the ``header`` tokens that stand before all segments.
 
-    The signature is that of transformers' attention functions. A mask is refused: rows are kept apart by layout alone.
+    The signature is that of transformers' attention functions. Raises ValueError at a mask, since rows are kept apart
+    by layout alone, at keys of a cache, and at capped scores or attention sinks, which it does not have.
     """
     import torch
 
     if attention_mask is not None:
         raise ValueError("segment attention takes no mask: pad on the right and leave attention_mask out")
+    if softcap is not None or s_aux is not None:
+        raise ValueError("segment attention has no soft cap and no attention sinks")
+    if query_BHTD.shape[2] != key_BHTD.shape[2]:
+        raise ValueError("segment attention takes no cache: load the model anew to generate with it")
     parts = [t.transpose(1, 2) for t in (query_BHTD, key_BHTD, value_BHTD)]
     if segments is None:
         return _causal(parts, scaling), None

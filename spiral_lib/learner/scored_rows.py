@@ -27,6 +27,7 @@ def prepare(model: Any) -> None:
     model.scored_rows = True
     rows = _Rows()
     last.register_forward_pre_hook(rows.note, with_kwargs=True)
+    last.register_forward_hook(rows.forget)
     for part in parts:
         part.register_forward_pre_hook(rows.take)
         part.register_forward_hook(rows.put_back)
@@ -49,6 +50,9 @@ class _Rows:
 
     def note(self, _layer: Any, _args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._where_R = kwargs.get(_KEYWORD)
+
+    def forget(self, _layer: Any, _args: tuple[Any, ...], _out: Any) -> None:
+        self._where_R = None
 
     def take(self, _part: Any, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         if self._where_R is None:

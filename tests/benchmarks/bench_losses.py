@@ -9,6 +9,7 @@ loss ``dr_grpo`` with our constant as its completion length, and that loss is co
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -104,6 +105,7 @@ def _in_child(work: Callable[[], float]) -> dict[str, float]:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        ctypes.CDLL(None).malloc_trim(0)  # memory that the parent freed and the allocator kept
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
         before = _memory("VmRSS")
@@ -138,6 +140,7 @@ def _matmul_flops() -> float:
 
 
 def _our_pass(model: Any, made: Sequence[packing.Pack], samples: Sequence[Sample], config: LearnerConfig) -> float:
+    model.zero_grad()
     total = 0.0
     for pack in made:
         loss = our_loss(model, pack, samples, config)
@@ -147,6 +150,7 @@ def _our_pass(model: Any, made: Sequence[packing.Pack], samples: Sequence[Sample
 
 
 def _naive_pass(model: Any, samples: Sequence[Sample], config: LearnerConfig) -> float:
+    model.zero_grad()
     loss = plain_loss(model, samples, config)
     loss.backward()
     return float(loss.detach())
@@ -189,6 +193,7 @@ def _trl_trainer(model: Any) -> Any:
 
 def _trl_pass(trainer: Any, samples: Sequence[Sample]) -> float:
     """TRL pads prompts on the left and completions on the right."""
+    trainer.model.zero_grad()
     longest = [max(len(s.prompt_ids) for s in samples), max(len(s.response_ids) for s in samples)]
     inputs: dict[str, Any] = {
         name: torch.zeros(len(samples), longest[part], dtype=torch.long)

@@ -67,8 +67,8 @@ def _read(path: Path) -> Any:
     return load_file(path)
 
 
-def main(out: Path) -> None:
-    """Run every case in this process's part of the machine and save what came of it."""
+def main(out: Path, *chosen: str) -> None:
+    """Run the chosen cases, or all, in this process's part of the machine and save what came of them."""
     import json
 
     import torch
@@ -79,6 +79,8 @@ def main(out: Path) -> None:
     processes = start_processes()
 
     def case(name: str, config: RunConfig, rows: list[Sample], steps: range, state: Path | None = None) -> None:
+        if chosen and name not in chosen:
+            return
         make = lambda m, _: DeepSpeedBackend(m, config, processes)  # noqa: E731
         loop, metrics = trained(config, make, rows, steps, state)
         weights = loop.backend.weights()
@@ -102,4 +104,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -53,7 +53,7 @@ def random_model(seed: int = 0, kind: str = "qwen3", **settings: Any) -> Any:
         "max_position_embeddings": 128,
     } | settings
     names = {"qwen3": ("Qwen3Config", "Qwen3ForCausalLM"), "mistral": ("MistralConfig", "MistralForCausalLM")}
-    names |= {"llama": ("LlamaConfig", "LlamaForCausalLM")}
+    names |= {"llama": ("LlamaConfig", "LlamaForCausalLM"), "nemotron": ("NemotronConfig", "NemotronForCausalLM")}
     names |= {"gpt2": ("GPT2Config", "GPT2LMHeadModel"), "gemma2": ("Gemma2Config", "Gemma2ForCausalLM")}
     if kind == "gpt2":
         shape = {"vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 128}

@@ -35,12 +35,15 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of what two processes made of all cases."""
-    out = tmp_path_factory.mktemp("deepspeed")
+    return launched(tmp_path_factory.mktemp("deepspeed"), processes=2)
+
+
+def launched(out: Path, *chosen: str, processes: int) -> Path:
     here = Path(__file__).parent
     paths = os.pathsep.join([str(here), str(here.parents[1])])
     environment = os.environ | {"PYTHONPATH": paths, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += [str(here / "deepspeed_cases.py"), str(out)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command += [str(here / "deepspeed_cases.py"), str(out), *chosen]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return out
@@ -96,6 +99,16 @@ def test_a_nan_in_one_process_is_dropped_by_all(results: Path, stage: int) -> No
     assert (theirs["learner/skipped"], theirs["learner/optimizer_steps"]) == (1, 1)
     assert (metrics["learner/skipped"], metrics["learner/optimizer_steps"]) == (1, 1)
     assert furthest(weights(loop.model), spread) < 1e-5
+
+
+def test_a_nan_in_the_only_process_is_dropped(tmp_path: Path) -> None:
+    names = [f"spoilt_{stage}" for stage in (1, 2, 3)]
+    results = launched(tmp_path, *names, processes=1)
+    loop, _ = cases.alone("epochs=1", steps=1, rows=cases.spoilt())
+    for name in names:
+        one, metrics = found(results, name)
+        assert (metrics["learner/skipped"], metrics["learner/optimizer_steps"]) == (1, 1), name
+        assert furthest(weights(loop.model), one) < 1e-5, name
 
 
 def test_bfloat16_weights_have_float32_masters(results: Path) -> None:

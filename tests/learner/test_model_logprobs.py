@@ -133,6 +133,43 @@ def test_only_models_without_a_window_are_packed(kind: str, expected: bool) -> N
     assert packing.prepare(random_model(kind=kind)) is expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("nemotron", {}),  # its layers keep the segments from their attention
+        ("gemma2", {"layer_types": ["full_attention"] * 2}),  # its attention caps scores
+    ],
+)
+def test_a_model_whose_attention_cannot_be_replaced_is_padded_and_right(kind: str, settings: dict) -> None:
+    model, plain = (random_model(kind=kind, **settings) for _ in range(2))
+    assert packing.prepare(model) is False
+    assert model.config._attn_implementation == plain.config._attn_implementation
+    rows = golden_samples()
+    found, *_ = evaluate(model, rows, "padded")
+    expected, *_ = evaluate(plain, rows, "single")
+    for lp, reference in zip(found, expected, strict=True):
+        assert lp.tolist() == pytest.approx(reference.tolist(), abs=2e-5)
+
+
+def test_segment_attention_refuses_a_cache_instead_of_looking_at_the_wrong_keys() -> None:
+    model, ids = random_model(), torch.tensor([[5, 6, 7]])
+    packing.prepare(model)
+    past = model(input_ids=ids, use_cache=True).past_key_values
+    with pytest.raises(ValueError, match="no cache"):
+        model(input_ids=ids[:, :1], past_key_values=past, use_cache=True)
+
+
+def test_entropy_is_float32_where_products_are_bfloat16() -> None:
+    g = torch.Generator().manual_seed(0)
+    h, w = torch.randn(20, 32, generator=g).bfloat16(), torch.randn(500, 32, generator=g) * 0.5
+    y = torch.randint(0, 500, (20,), generator=g)
+    expected = logprobs.logits_to_logprobs(h @ w.bfloat16().T, y, 1.0)[1]
+    with torch.autocast("cpu", torch.bfloat16):
+        entropy = logprobs.head_logprobs(h, w, y, temperature=1.0, chunk=512)[1]
+    assert entropy.dtype == torch.float32
+    assert float((entropy - expected).abs().max()) < 1e-5
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("chunk", [1, 7, 512])
 @pytest.mark.parametrize("cached", [1, 900, 65_536])
