@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 CACHED: Final = 65_536
 """Logits handled at once on a CPU: 256 kB in float32, a part of a core's second-level cache."""
+LINE: Final = 16
+"""Logits in a line of the cache, in float32."""
 
 
 def token_logprobs(model: Any, pack: packing.Pack, *, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
@@ -153,7 +155,18 @@ def _chunked_head() -> Any:
 
 def _logits(hidden_CE: Tensor, weight_VE: Tensor, temperature: float) -> Tensor:
     """Return logits at the temperature as a tensor of their own, in at least float32."""
-    logits_CV = _wide(hidden_CE @ weight_VE.to(hidden_CE.dtype).T)
+    import torch
+
+    positions, vocabulary = hidden_CE.shape[0], weight_VE.shape[0]
+    low_EV = weight_VE.to(hidden_CE.dtype).T
+    dtype = torch.promote_types(hidden_CE.dtype, torch.float32)
+    # Rows start a cache line behind a round number: at a vocabulary such as 49,152 the products of backward, which
+    # go down the columns, would find all rows in the same few sets of the cache.
+    logits_CV = hidden_CE.new_empty(positions, vocabulary + LINE, dtype=dtype)[:, :vocabulary]
+    if dtype == hidden_CE.dtype:
+        torch.mm(hidden_CE, low_EV, out=logits_CV)
+    else:
+        logits_CV.copy_(hidden_CE @ low_EV)
     return logits_CV if temperature == 1.0 else logits_CV.div_(temperature)
 
 

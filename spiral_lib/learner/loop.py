@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spiral_lib.config import LearnerConfig, RunConfig
 from spiral_lib.errors import LearnerError
-from spiral_lib.learner import backends, batch, logprobs, loss, packing, shaping, shared_prefix
+from spiral_lib.learner import backends, batch, host_memory, logprobs, loss, packing, shaping, shared_prefix
 from spiral_lib.learner.tally import Tally, mismatch
 from spiral_lib.seeds import generator
 
@@ -79,6 +79,12 @@ class PolicyUpdate:
         samples = shaping.whitened(shaping.scheduled(samples, config, step), config)
         if not self._has_signal(samples):
             return {"learner/no_signal": 1.0, "learner/lr": lr, "learner/tokens": 0.0, "learner/skipped": 0.0}
+        with host_memory.kept(self.backend.device):
+            tally = self._epochs(samples, step, lr)
+        return tally.metrics() | {"learner/no_signal": 0.0, "learner/lr": lr}
+
+    def _epochs(self, samples: Sequence[batch.Sample], step: int, lr: float) -> Tally:
+        config = self._config.learner
         fixed = self._fixed(samples)
         tally = Tally()
         if fixed.old is not fixed.engine:
@@ -94,7 +100,7 @@ class PolicyUpdate:
                     rows = [samples[i] for i in chosen]
                     self._minibatch(rows, _select(fixed, chosen), lr * factor, effective, tally)
         tally.merge(self.backend.processes)
-        return tally.metrics() | {"learner/no_signal": 0.0, "learner/lr": lr}
+        return tally
 
     def _minibatch(
         self, samples: Sequence[batch.Sample], fixed: _Fixed, lr: float, config: LearnerConfig, tally: Tally

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from spiral_lib.errors import LearnerError
-from spiral_lib.learner import backends, logprobs, packing
+from spiral_lib.learner import backends, host_memory, logprobs, packing
 from spiral_lib.seeds import generator
 
 Example = tuple[Sequence[int], Sequence[int]]
@@ -52,18 +52,19 @@ def train(
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = backends.adamw(parameters, betas=_BETAS, weight_decay=0.0)
     losses, tokens = [], 0
-    for step in range(steps):
-        chosen = [rows[i] for i in _batch_indices(len(rows), batch, seed, step)]
-        tokens += sum(len(r.response_ids) for r in chosen)
-        losses.append(_accumulate(model, chosen, pack_tokens, can_pack))
-        norm = backends.clip_(parameters, _MAX_NORM)
-        if not math.isfinite(losses[-1]) or not math.isfinite(norm):
-            raise LearnerError(f"the loss is not finite at supervised step {step}; lower cold_start.lr={lr:g}")
-        for group in optimizer.param_groups:
-            group["lr"] = lr * _schedule(step, steps)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        on_step(step + 1, losses[-1])
+    with host_memory.kept(model.device):
+        for step in range(steps):
+            chosen = [rows[i] for i in _batch_indices(len(rows), batch, seed, step)]
+            tokens += sum(len(r.response_ids) for r in chosen)
+            losses.append(_accumulate(model, chosen, pack_tokens, can_pack))
+            norm = backends.clip_(parameters, _MAX_NORM)
+            if not math.isfinite(losses[-1]) or not math.isfinite(norm):
+                raise LearnerError(f"the loss is not finite at supervised step {step}; lower cold_start.lr={lr:g}")
+            for group in optimizer.param_groups:
+                group["lr"] = lr * _schedule(step, steps)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            on_step(step + 1, losses[-1])
     counts = {"sft/tokens": float(tokens), "sft/steps": float(steps)}
     return {"sft/loss_first": losses[0], "sft/loss_last": losses[-1]} | counts
 

@@ -2,13 +2,15 @@
 
 All three see the same rows and weights in one run. Every side is a child process of its own, so that its peak memory
 can be read; the children take turns. Each makes two passes, and seconds are the processor time of the second: a learner
-makes thousands, and only its first one waits for the system to hand out memory. TRL is no dependency: where it is not
+makes thousands. Ours keeps freed memory from pass to pass, as the learner does, and the others run as they would by
+themselves; what that alone is worth to the naive loss has a row of its own. TRL is no dependency: where it is not
 installed (``make bench`` does) its rows are left out and the table says so. It runs as itself: a GRPOTrainer, its
 loss ``dr_grpo`` with our constant as its completion length, and that loss is compared with ours.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import json
@@ -25,12 +27,14 @@ import torch
 from bench_learner import our_loss, plain_loss
 
 from spiral_lib.config import LearnerConfig
-from spiral_lib.learner import packing, shared_prefix
+from spiral_lib.learner import host_memory, packing, shared_prefix
 from spiral_lib.learner.batch import Sample
 
 ROUNDS = 3
 LENGTH = 512
 """The constant that the loss is divided by: N here, the completion length for TRL."""
+KEEPING = ("ours", "shared", "naive_kept")
+"""Sides that keep freed memory from pass to pass."""
 SMALL = {"vocab": 49152, "hidden": 256, "layers": 8, "heads": 4, "kv_heads": 4, "mlp": 688}
 SMOLLM2 = {"vocab": 49152, "hidden": 576, "layers": 30, "heads": 9, "kv_heads": 3, "mlp": 1536}
 
@@ -84,7 +88,7 @@ def _sides(case: Case) -> dict[str, Callable[[], float]]:
     if case.header:
         shared = shared_prefix.packs(samples, config.pack_tokens)
         sides["shared"] = lambda: _our_pass(own, shared, samples, config)
-    sides["naive"] = lambda: _naive_pass(plain, samples, config)
+    sides["naive"] = sides["naive_kept"] = lambda: _naive_pass(plain, samples, config)
     if importlib.util.find_spec("trl") is not None and not case.header:
         trainer = _trl_trainer(_model(case.shape))
         sides["trl"] = lambda: _trl_pass(trainer, samples)
@@ -96,11 +100,11 @@ def _measure(sides: dict[str, Callable[[], float]]) -> dict[str, list[dict[str, 
     for _ in range(ROUNDS):
         measured["matmul"].append(_in_child(_matmul_flops))
         for name, side in sides.items():
-            measured[name].append(_in_child(side))
+            measured[name].append(_in_child(side, keep=name in KEEPING))
     return measured
 
 
-def _in_child(work: Callable[[], float]) -> dict[str, float]:
+def _in_child(work: Callable[[], float], *, keep: bool = False) -> dict[str, float]:
     """Run twice in a child process; return the second run's value and processor seconds, and the memory needed."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -109,10 +113,11 @@ def _in_child(work: Callable[[], float]) -> dict[str, float]:
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
         before = _memory("VmRSS")
-        work()
-        start = time.process_time()
-        value = work()
-        seconds = time.process_time() - start
+        with host_memory.kept(torch.device("cpu")) if keep else contextlib.nullcontext():
+            work()
+            start = time.process_time()
+            value = work()
+            seconds = time.process_time() - start
         found = {"value": value, "seconds": seconds, "mb": _memory("VmHWM") - before}
         os.write(writer, json.dumps(found).encode())
         os._exit(0)
@@ -222,11 +227,14 @@ def _rows(case: Case, measured: dict[str, list[dict[str, float]]]) -> list[dict[
     tokens, name = sum(p + r for p, r in case.rows), f"losses/{case.name}"
     best = "shared" if case.header else "ours"
     speed = tokens / statistics.median(m["seconds"] for m in measured[best])
-    found, others = [], [o for o in ("ours", "naive", "trl") if o in measured and o != best]
+    found, others = [], [o for o in ("ours", "naive", "naive_kept", "trl") if o in measured and o != best]
     texts = {"ours": "ours without learner.share_header", "naive": "padded, all logits", "trl": "TRL's GRPO loss"}
+    texts["naive_kept"] = "padded, all logits, freed memory kept"
     for other in others:
         for what, unit, value in (("", "tokens/cpu-s", speed), ("_peak_memory", "MB", _median(measured[best], "mb"))):
             kind = "mb" if unit == "MB" else "seconds"
+            if other == "naive_kept" and kind == "mb":
+                continue
             ratios = [o[kind] / b[kind] for o, b in zip(measured[other], measured[best], strict=True)]
             found.append(_row(name + what, value, unit, texts[other], ratios))
     if not case.header and "trl" not in measured:
