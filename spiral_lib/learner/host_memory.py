@@ -1,8 +1,8 @@
 """Memory that a learner step on a CPU keeps from one micro-batch to the next.
 
 glibc gives large blocks back to the system when they are freed. A pass over a micro-batch would then get its largest
-tensors anew, page by page, each page cleared by the kernel: a tenth of our pass, and most of a pass that holds
-all logits. Inside ``kept`` freed blocks stay with the process, on huge pages where the system grants them on request.
+tensors anew, page by page, each page cleared by the kernel: a tenth of our pass, and half of a pass that holds all
+logits. Inside ``kept`` freed blocks stay with the process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
@@ -20,9 +19,6 @@ _NEVER: Final = -1
 _AFTER: Final = {_MMAP_MAX: 65_536, _MMAP_THRESHOLD: 32 << 20, _TRIM_THRESHOLD: 64 << 20}
 """Settings of mallopt(3) after a step: the default, and the thresholds that glibc itself reaches when large blocks are
 freed."""
-_MADV_HUGEPAGE: Final = 14
-_HUGE: Final = 2 << 20
-_OVERCOMMIT: Final = Path("/proc/sys/vm/overcommit_memory")
 _OWN_SETTINGS: Final = ("GLIBC_TUNABLES", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 
 
@@ -38,7 +34,6 @@ def kept(device: Any) -> Iterator[None]:
         return
     libc.mallopt(_MMAP_MAX, 0)
     libc.mallopt(_TRIM_THRESHOLD, _NEVER)
-    _ask_for_huge_pages(libc)
     try:
         yield
     finally:
@@ -51,26 +46,4 @@ def _glibc() -> Any | None:
     if sys.platform != "linux" or any(os.environ.get(name) for name in (*_OWN_SETTINGS, "LD_PRELOAD")):
         return None
     libc = ctypes.CDLL(None)
-    if not hasattr(libc, "mallopt") or not hasattr(libc, "gnu_get_libc_version"):
-        return None
-    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    libc.free.argtypes = [ctypes.c_void_p]
-    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return libc
-
-
-def _ask_for_huge_pages(libc: Any) -> None:
-    """Extend the heap by addresses alone, half as many as memory is free, and mark them; a refusal changes nothing.
-
-    Where the system counts addresses as memory (``vm.overcommit_memory`` 2) it is left out.
-    """
-    if _OVERCOMMIT.read_text(encoding="ascii").strip() == "2":
-        return
-    size = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    start = libc.malloc(size)
-    if start is None:
-        return
-    first, last = -(-start // _HUGE) * _HUGE, (start + size) // _HUGE * _HUGE
-    if last > first:
-        libc.madvise(first, last - first, _MADV_HUGEPAGE)
-    libc.free(start)
+    return libc if hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version") else None

@@ -1,8 +1,8 @@
 """The learner's loss, forward and backward, against the naive padded loss and against TRL's GRPO loss.
 
-All three see the same rows and weights in one run. Every side is a child process of its own, so that its peak memory
-can be read; the children take turns. Each makes two passes, and seconds are the processor time of the second: a learner
-makes thousands. Ours keeps freed memory from pass to pass, as the learner does, and the others run as they would by
+All three see the same rows and weights in one run. Every side is a process of its own, so that its peak memory can be
+read, and they take turns. Seconds are processor time; a first pass of each is left out, since a learner makes
+thousands. Ours keeps freed memory from pass to pass, as the learner does, and the others run as they would by
 themselves; what that alone is worth to the naive loss has a row of its own. TRL is no dependency: where it is not
 installed (``make bench`` does) its rows are left out and the table says so. It runs as itself: a GRPOTrainer, its
 loss ``dr_grpo`` with our constant as its completion length, and that loss is compared with ours.
@@ -13,8 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
-import json
-import os
+import multiprocessing
 import random
 import statistics
 import tempfile
@@ -30,7 +29,7 @@ from spiral_lib.config import LearnerConfig
 from spiral_lib.learner import host_memory, packing, shared_prefix
 from spiral_lib.learner.batch import Sample
 
-ROUNDS = 3
+ROUNDS = 5
 LENGTH = 512
 """The constant that the loss is divided by: N here, the completion length for TRL."""
 KEEPING = ("ours", "shared", "naive_kept")
@@ -68,65 +67,83 @@ CASES = (
 
 def rows() -> list[dict[str, Any]]:
     """Return the rows of all cases."""
-    torch.set_num_threads(1)
     found: list[dict[str, Any]] = []
     for case in CASES:
-        sides = _sides(case)
-        measured = _measure(sides)
+        measured = _measure(case)
         _check_equal(measured, case)
         found += _rows(case, measured)
     return found
 
 
-def _sides(case: Case) -> dict[str, Callable[[], float]]:
-    """Return what to compare by name: each runs forward and backward and returns the loss."""
-    samples, config = _samples(case), LearnerConfig(normalizer=LENGTH, pack_tokens=4096)
-    plain, own = _model(case.shape), _model(case.shape)
-    can_pack = packing.prepare(own)
-    made = packing.packs(samples, config.pack_tokens, can_pack=can_pack)
-    sides: dict[str, Callable[[], float]] = {"ours": lambda: _our_pass(own, made, samples, config)}
+def _measure(case: Case) -> dict[str, list[dict[str, float]]]:
+    names = ["matmul", "ours", "naive", "naive_kept"]
     if case.header:
-        shared = shared_prefix.packs(samples, config.pack_tokens)
-        sides["shared"] = lambda: _our_pass(own, shared, samples, config)
-    sides["naive"] = sides["naive_kept"] = lambda: _naive_pass(plain, samples, config)
-    if importlib.util.find_spec("trl") is not None and not case.header:
-        trainer = _trl_trainer(_model(case.shape))
-        sides["trl"] = lambda: _trl_pass(trainer, samples)
-    return sides
+        names.append("shared")
+    elif importlib.util.find_spec("trl") is not None:
+        names.append("trl")
+    sides = {name: _Side(case, name) for name in names}
+    try:
+        for side in sides.values():
+            side.measure()
+        rounds = [{name: side.measure() for name, side in sides.items()} for _ in range(ROUNDS)]
+    finally:
+        for side in sides.values():
+            side.close()
+    return {name: [r[name] for r in rounds] for name in names}
 
 
-def _measure(sides: dict[str, Callable[[], float]]) -> dict[str, list[dict[str, float]]]:
-    measured: dict[str, list[dict[str, float]]] = {name: [] for name in [*sides, "matmul"]}
-    for _ in range(ROUNDS):
-        measured["matmul"].append(_in_child(_matmul_flops))
-        for name, side in sides.items():
-            measured[name].append(_in_child(side, keep=name in KEEPING))
-    return measured
+class _Side:
+    """A process that makes a pass whenever it is told to."""
+
+    def __init__(self, case: Case, name: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other, case, name), daemon=True)
+        self._process.start()
+        other.close()
+
+    def measure(self) -> dict[str, float]:
+        """Return value and processor seconds of one more pass, and the MB that passes have needed so far."""
+        self._pipe.send(True)
+        found: dict[str, float] = self._pipe.recv()
+        return found
+
+    def close(self) -> None:
+        self._pipe.close()
+        self._process.join()
 
 
-def _in_child(work: Callable[[], float], *, keep: bool = False) -> dict[str, float]:
-    """Run twice in a child process; return the second run's value and processor seconds, and the memory needed."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        ctypes.CDLL(None).malloc_trim(0)  # memory that the parent freed and the allocator kept
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-        before = _memory("VmRSS")
-        with host_memory.kept(torch.device("cpu")) if keep else contextlib.nullcontext():
-            work()
+def _serve(pipe: Any, case: Case, name: str) -> None:
+    torch.set_num_threads(1)
+    work = _work(case, name)
+    ctypes.CDLL(None).malloc_trim(0)  # memory that was freed and the allocator kept
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    before = _memory("VmRSS")
+    keeps = host_memory.kept(torch.device("cpu")) if name in KEEPING else contextlib.nullcontext()
+    with keeps, contextlib.suppress(EOFError):
+        while pipe.recv():
             start = time.process_time()
             value = work()
             seconds = time.process_time() - start
-        found = {"value": value, "seconds": seconds, "mb": _memory("VmHWM") - before}
-        os.write(writer, json.dumps(found).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    found: dict[str, float] = json.loads(text)
-    return found
+            pipe.send({"value": value, "seconds": seconds, "mb": _memory("VmHWM") - before})
+
+
+def _work(case: Case, name: str) -> Callable[[], float]:
+    """Return what a side does: a pass forward and backward that returns the loss."""
+    if name == "matmul":
+        return _matmul_flops
+    samples, config, model = _samples(case), LearnerConfig(normalizer=LENGTH, pack_tokens=4096), _model(case.shape)
+    if name in ("naive", "naive_kept"):
+        return lambda: _naive_pass(model, samples, config)
+    if name == "trl":
+        trainer = _trl_trainer(model)
+        return lambda: _trl_pass(trainer, samples)
+    can_pack = packing.prepare(model)
+    made = packing.packs(samples, config.pack_tokens, can_pack=can_pack)
+    if name == "shared":
+        made = shared_prefix.packs(samples, config.pack_tokens)
+    return lambda: _our_pass(model, made, samples, config)
 
 
 def _memory(what: str) -> float:

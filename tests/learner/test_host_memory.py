@@ -1,4 +1,4 @@
-"""Memory that a learner step keeps: no page faults inside, all of it given back behind, nothing touched elsewhere."""
+"""Memory that a learner step keeps: few page faults inside, all given back behind, other allocators left alone."""
 
 import contextlib
 import ctypes
@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +22,8 @@ from spiral_lib.learner import host_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    torch.zeros({MB} << 18)
+    for _ in range(8):
+        torch.zeros({MB} << 18)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 def resident():
@@ -38,7 +38,7 @@ try:
         found |= {{"inside": faults(), "resident_inside": resident()}}
         raise KeyError
 except KeyError:
-    found |= {{"resident_after": resident(), "after": faults()}}
+    found["resident_after"] = resident()
 print(json.dumps(found))
 """
 
@@ -53,51 +53,31 @@ def measured(**environment: str) -> dict[str, int]:
 
 def test_a_large_tensor_costs_page_faults_outside_and_none_inside() -> None:
     found = measured()
-    if found["before"] < 1000:
-        pytest.skip("pages of this system are large without being asked for")
-    assert found["inside"] < 100
-    assert found["after"] > 1000  # the settings end with the block, which ended with an exception
+    if found["before"] < 8 * MB << 8:
+        pytest.skip("pages of this system are larger than 4 kB")
+    assert found["inside"] < found["before"] / 4  # a small block behind a freed one may move the next ones up, once
     assert found["resident_inside"] > found["resident_before"] + MB // 2
-    assert found["resident_after"] < found["resident_before"] + MB // 2
+    assert found["resident_after"] < found["resident_before"] + MB // 2  # though the block ended with an exception
 
 
 def test_settings_of_the_environment_are_left_alone() -> None:
     found = measured(MALLOC_TRIM_THRESHOLD_="1000000")
-    assert found["inside"] == pytest.approx(found["before"], rel=0.2)
+    assert found["inside"] == pytest.approx(found["before"], rel=0.05)
 
 
 class Recorder:
     """A C library that notes what it is asked."""
 
-    def __init__(self, missing: str = "") -> None:
+    def __init__(self, missing: str) -> None:
         self.calls: list[str] = []
-        for name in ("mallopt", "malloc_trim", "malloc", "free", "madvise", "gnu_get_libc_version"):
-            if name != missing:
-                setattr(self, name, self._function(name))
-
-    def _function(self, name: str) -> SimpleNamespace:
-        class Function(SimpleNamespace):
-            def __call__(_, *args: int) -> int | None:
-                self.calls.append(name)
-                return None if name == "malloc" else 0
-
-        return Function()
-
-
-def with_library(libc: Recorder, overcommit: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Make ``libc`` the C library of a system whose environment sets nothing."""
-    file = folder / "overcommit_memory"
-    file.write_text(f"{overcommit}\n")
-    monkeypatch.setattr(host_memory, "_OVERCOMMIT", file)
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: libc)
-    for name in (*host_memory._OWN_SETTINGS, "LD_PRELOAD"):
-        monkeypatch.delenv(name, raising=False)
+        for name in {"mallopt", "malloc_trim", "gnu_get_libc_version"} - {missing}:
+            setattr(self, name, lambda *_, name=name: self.calls.append(name))
 
 
 @pytest.mark.parametrize(
     ("device", "missing", "platform", "calls"),
     [
-        ("cpu", "", "linux", ["mallopt", "mallopt", "malloc", "mallopt", "mallopt", "mallopt", "malloc_trim"]),
+        ("cpu", "", "linux", ["mallopt"] * 5 + ["malloc_trim"]),
         ("cuda", "", "linux", []),
         ("cpu", "mallopt", "linux", []),
         ("cpu", "gnu_get_libc_version", "linux", []),
@@ -105,23 +85,16 @@ def with_library(libc: Recorder, overcommit: str, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_only_glibc_is_asked_and_only_for_a_cpu(
-    device: str, missing: str, platform: str, calls: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    device: str, missing: str, platform: str, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     libc = Recorder(missing)
-    with_library(libc, "1", monkeypatch, tmp_path)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: libc)
     monkeypatch.setattr(sys, "platform", platform)
+    for name in (*host_memory._OWN_SETTINGS, "LD_PRELOAD"):
+        monkeypatch.delenv(name, raising=False)
     with host_memory.kept(SimpleNamespace(type=device)):
         pass
-    assert [c for c in libc.calls if c != "madvise"] == calls  # a malloc that refuses is not marked, nor freed
-
-
-def test_addresses_are_not_reserved_where_they_count_as_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    libc = Recorder()
-    with_library(libc, "2", monkeypatch, tmp_path)
-    with host_memory.kept(CPU):
-        pass
-    assert "malloc" not in libc.calls
-    assert libc.calls.count("mallopt") == 5
+    assert libc.calls == calls
 
 
 def test_learner_steps_and_supervised_training_run_inside(monkeypatch: pytest.MonkeyPatch) -> None:
