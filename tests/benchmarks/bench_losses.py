@@ -29,33 +29,43 @@ from spiral_lib.config import LearnerConfig
 from spiral_lib.learner import host_memory, packing, shared_prefix
 from spiral_lib.learner.batch import Sample
 
-ROUNDS = 5
+ROUNDS = 4
 LENGTH = 512
 """The constant that the loss is divided by: N here, the completion length for TRL."""
 KEEPING = ("ours", "shared", "naive_kept")
 """Sides that keep freed memory from pass to pass."""
+TEXTS = {
+    "ours": "ours without learner.share_header",
+    "naive": "padded, all logits",
+    "naive_kept": "padded, all logits, freed memory kept",
+    "trl": "TRL's GRPO loss",
+}
 SMALL = {"vocab": 49152, "hidden": 256, "layers": 8, "heads": 4, "kv_heads": 4, "mlp": 688}
 SMOLLM2 = {"vocab": 49152, "hidden": 576, "layers": 30, "heads": 9, "kv_heads": 3, "mlp": 1536}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A model's shape, and its rows as (prompt tokens, response tokens) with a common beginning of the prompts."""
+    """A model's shape, and its rows as (prompt tokens, response tokens) with a common beginning of the prompts.
+
+    ``kept`` asks what keeping memory alone is worth to the naive loss, which then holds what it needs at its peak.
+    """
 
     name: str
     shape: dict[str, int]
     rows: tuple[tuple[int, int], ...]
     header: int = 0
+    kept: bool = False
 
 
 CASES = (
-    Case(name="small_49k_vocabulary", shape=SMALL, rows=tuple((200 + 10 * i, 30 + 4 * i) for i in range(8))),
+    Case(name="small_49k_vocabulary", shape=SMALL, rows=tuple((200 + 10 * i, 30 + 4 * i) for i in range(8)), kept=True),
     Case(
         name="skewed_lengths",
         shape=SMALL,
         rows=(*((40 + 6 * i, 16 + 2 * i) for i in range(10)), (300, 60), (700, 90)),
     ),
-    Case(name="smollm2_shape", shape=SMOLLM2, rows=((210, 40), (230, 56), (240, 60), (258, 75))),
+    Case(name="smollm2_shape", shape=SMOLLM2, rows=((210, 40), (230, 56), (240, 60), (258, 75)), kept=True),
     Case(
         name="full_size_prompts",
         shape=SMALL,
@@ -69,18 +79,23 @@ def rows() -> list[dict[str, Any]]:
     """Return the rows of all cases."""
     found: list[dict[str, Any]] = []
     for case in CASES:
-        measured = _measure(case)
+        names = ["matmul", "ours", "naive"]
+        if case.header:
+            names.append("shared")
+        elif importlib.util.find_spec("trl") is not None:
+            names.append("trl")
+        measured = _measure(case, names)
         _check_equal(measured, case)
         found += _rows(case, measured)
+        if case.kept:
+            measured = _measure(case, ["ours", "naive_kept"])
+            _check_equal(measured, case)
+            found.append(_speed_row(case, measured, "ours", "naive_kept"))
     return found
 
 
-def _measure(case: Case) -> dict[str, list[dict[str, float]]]:
-    names = ["matmul", "ours", "naive", "naive_kept"]
-    if case.header:
-        names.append("shared")
-    elif importlib.util.find_spec("trl") is not None:
-        names.append("trl")
+def _measure(case: Case, names: Sequence[str]) -> dict[str, list[dict[str, float]]]:
+    """Return what each side found in each round; one pass of each comes before."""
     sides = {name: _Side(case, name) for name in names}
     try:
         for side in sides.values():
@@ -241,24 +256,26 @@ def _check_equal(measured: dict[str, list[dict[str, float]]], case: Case) -> Non
 
 
 def _rows(case: Case, measured: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
-    tokens, name = sum(p + r for p, r in case.rows), f"losses/{case.name}"
-    best = "shared" if case.header else "ours"
-    speed = tokens / statistics.median(m["seconds"] for m in measured[best])
-    found, others = [], [o for o in ("ours", "naive", "naive_kept", "trl") if o in measured and o != best]
-    texts = {"ours": "ours without learner.share_header", "naive": "padded, all logits", "trl": "TRL's GRPO loss"}
-    texts["naive_kept"] = "padded, all logits, freed memory kept"
-    for other in others:
-        for what, unit, value in (("", "tokens/cpu-s", speed), ("_peak_memory", "MB", _median(measured[best], "mb"))):
-            kind = "mb" if unit == "MB" else "seconds"
-            if other == "naive_kept" and kind == "mb":
-                continue
-            ratios = [o[kind] / b[kind] for o, b in zip(measured[other], measured[best], strict=True)]
-            found.append(_row(name + what, value, unit, texts[other], ratios))
+    best, found = "shared" if case.header else "ours", []
+    for other in [o for o in ("ours", "naive", "trl") if o in measured and o != best]:
+        found.append(_speed_row(case, measured, best, other))
+        ratios = [o["mb"] / b["mb"] for o, b in zip(measured[other], measured[best], strict=True)]
+        needed = statistics.median(m["mb"] for m in measured[best])
+        found.append(_row(f"losses/{case.name}_peak_memory", needed, "MB", TEXTS[other], ratios))
     if not case.header and "trl" not in measured:
-        found.append(_row(name, speed, "tokens/cpu-s", "TRL's GRPO loss: not measured, trl is not installed", []))
+        missing = _speed_row(case, measured, best, best) | {"ratio": None, "spread": None, "n": 0}
+        found.append(missing | {"against": "TRL's GRPO loss: not measured, trl is not installed"})
     peaks = zip(measured[best], measured["matmul"], strict=True)
     shares = [_flops(case) / m["seconds"] / p["value"] for m, p in peaks]
-    return [*found, _row(f"{name}_share_of_peak", statistics.median(shares), "share", "1024 x 1024 products", shares)]
+    name = f"losses/{case.name}_share_of_peak"
+    return [*found, _row(name, statistics.median(shares), "share", "1024 x 1024 products", shares)]
+
+
+def _speed_row(case: Case, measured: dict[str, list[dict[str, float]]], best: str, other: str) -> dict[str, Any]:
+    tokens = sum(p + r for p, r in case.rows)
+    ratios = [o["seconds"] / b["seconds"] for o, b in zip(measured[other], measured[best], strict=True)]
+    speed = tokens / statistics.median(m["seconds"] for m in measured[best])
+    return _row(f"losses/{case.name}", speed, "tokens/cpu-s", TEXTS[other], ratios)
 
 
 def _row(name: str, value: float, unit: str, against: str, ratios: Sequence[float]) -> dict[str, Any]:
@@ -271,10 +288,6 @@ def _row(name: str, value: float, unit: str, against: str, ratios: Sequence[floa
         "spread": round(max(ratios) - min(ratios), 2) if ratios else None,
         "n": len(ratios),
     }
-
-
-def _median(found: Sequence[dict[str, float]], kind: str) -> float:
-    return statistics.median(m[kind] for m in found)
 
 
 def _flops(case: Case) -> float:
