@@ -106,15 +106,22 @@ def make(rows: Sequence[Row], indices: Sequence[int], *, packed: bool, device: A
 
 
 def packs(rows: Sequence[Row], budget: int, *, can_pack: bool, device: Any = "cpu") -> list[Pack]:
-    """Return all micro-batches of the rows, each in the layout that wastes least."""
+    """Return all micro-batches of the rows, each in the layout that wastes least, within ``budget`` tokens.
+
+    A line has no padding, so it also takes the group that follows where the tokens of both fit: every micro-batch has
+    a fixed cost, above all the gradients of a large vocabulary.
+    """
     lengths = [input_length(r) for r in rows]
-    out = []
+    groups: list[tuple[list[int], bool]] = []
     for group in plan(lengths, budget):
         used = sum(lengths[i] for i in group)
         padding = 1.0 - used / (len(group) * max(lengths[i] for i in group))
         most = MAX_PADDING_LONG if used >= LONG * len(group) else MAX_PADDING
-        out.append(make(rows, group, packed=can_pack and padding > most, device=device))
-    return out
+        if groups and groups[-1][1] and sum(lengths[i] for i in groups[-1][0]) + used <= budget:
+            groups[-1][0].extend(group)
+        else:
+            groups.append((group, can_pack and padding > most))
+    return [make(rows, group, packed=packed, device=device) for group, packed in groups]
 
 
 def prepare(model: Any) -> bool:

@@ -293,6 +293,21 @@ def test_rows_of_very_different_length_are_packed_and_similar_ones_padded() -> N
     assert [p.segments for p in packing.packs(skewed, 512, can_pack=False)] == [None]
 
 
+@pytest.mark.parametrize(
+    ("budget", "can_pack", "expected"),
+    [
+        (170, True, [(2, 30, 40, 90)]),  # 162 tokens; as a padded block they would be 360
+        (161, True, [(2, 30, 40), None]),
+        (170, False, [None, None]),
+    ],
+)
+def test_a_line_takes_the_rows_that_follow_as_long_as_tokens_fit(budget, can_pack, expected) -> None:
+    rows = [sample((1,) * n, (2,), 1.0) for n in (90, 2, 40, 30)]
+    packs = packing.packs(rows, budget, can_pack=can_pack)
+    assert [p.segments for p in packs] == expected
+    assert sorted(i for p in packs for i in p.rows) == [0, 1, 2, 3]
+
+
 def test_equal_and_unequal_neighbours_in_one_line_attend_only_within_themselves() -> None:
     g = torch.Generator().manual_seed(0)
     segments = (3, 3, 3, 5, 2, 2)
