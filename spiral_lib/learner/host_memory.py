@@ -19,7 +19,9 @@ _NEVER: Final = -1
 _AFTER: Final = {_MMAP_MAX: 65_536, _MMAP_THRESHOLD: 32 << 20, _TRIM_THRESHOLD: 64 << 20}
 """Settings of mallopt(3) after a step: the default, and the thresholds that glibc itself reaches when large blocks are
 freed."""
-_OWN_SETTINGS: Final = ("GLIBC_TUNABLES", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+_OWN_SETTINGS: Final = (
+    "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_",
+)  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -43,7 +45,7 @@ def kept(device: Any) -> Iterator[None]:
 
 
 def _glibc() -> Any | None:
-    if sys.platform != "linux" or any(os.environ.get(name) for name in (*_OWN_SETTINGS, "LD_PRELOAD")):
+    if sys.platform != "linux" or any(os.environ.get(name) for name in _OWN_SETTINGS):
         return None
     libc = ctypes.CDLL(None)
     return libc if hasattr(libc, "mallopt") and hasattr(libc, "gnu_get_libc_version") else None

@@ -90,7 +90,7 @@ def test_only_glibc_is_asked_and_only_for_a_cpu(
     libc = Recorder(missing)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: libc)
     monkeypatch.setattr(sys, "platform", platform)
-    for name in (*host_memory._OWN_SETTINGS, "LD_PRELOAD"):
+    for name in host_memory._OWN_SETTINGS:
         monkeypatch.delenv(name, raising=False)
     with host_memory.kept(SimpleNamespace(type=device)):
         pass
